@@ -123,7 +123,8 @@ class HookRegistry:
 
     def __init__(self) -> None:
         self._hooks: dict[str, Hook] = {}
-        self._listeners: list[Callable[[], None]] = []
+        self.on_added: Callable[[], object] = lambda: None
+        """Called whenever a hook is added."""
 
     def __len__(self) -> int:
         return len(self._hooks)
@@ -142,8 +143,7 @@ class HookRegistry:
         if len(self._hooks) == HOOKS:
             raise InvalidRequest(f"there are {HOOKS} hooks already, which is the limit", param="name")
         self._hooks[hook.name] = hook
-        for listener in self._listeners:
-            listener()
+        self.on_added()
 
     def get(self, name: str) -> Hook | None:
         """Return the hook with this name; None if there is no such hook."""
@@ -152,10 +152,6 @@ class HookRegistry:
     def get_names_for(self, reason: EndReason) -> tuple[str, ...]:
         """Return the names of the hooks that are called for sessions that end for this reason, in the order of registration."""
         return tuple(name for name, hook in self._hooks.items() if reason in hook.reasons)
-
-    def add_listener(self, listener: Callable[[], None]) -> None:
-        """Register a function that is called whenever a hook is added."""
-        self._listeners.append(listener)
 
 
 def make_callback_hook(function: HookFunction, name: str | None, reasons: Collection[EndReason]) -> CallbackHook:

@@ -15,7 +15,7 @@ import io
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -40,7 +40,6 @@ TIMEOUT: Final = 10.0
 """Time limit of a call in seconds. Agora uses the same."""
 GONE: Final = 410
 PREFIX: Final = "whsec_"
-_BATCH: Final = 1000
 _OWN: Final = frozenset(
     {"agora-signature", "agora-signature-v2", "user-agent", "webhook-id", "webhook-signature", "webhook-timestamp"}
 )
@@ -112,27 +111,17 @@ class Webhook:
     async def _collect_messages(self, ended: EndedSession) -> tuple[list[bytes], bool]:
         """Return the newest messages within the limits, as JSON; then True if the size limit left some out."""
         messages: deque[bytes] = deque()
-        page: list[Entry] = []
         size, truncated = 0, False
-
-        async def add_page() -> None:
-            nonlocal size, truncated
+        async for page in ended.pages():
             for record in await anyio.to_thread.run_sync(self._encode_records, page):
                 messages.append(record)
                 size += len(record) + 1
-                while size > WEBHOOK_BYTES:
-                    size -= len(messages.popleft()) + 1
-                    truncated = True
-
-        async for entry in ended.entries():
-            page.append(entry)
-            if len(page) == _BATCH:
-                await add_page()
-                page = []
-        await add_page()
+            while size > WEBHOOK_BYTES:
+                size -= len(messages.popleft()) + 1
+                truncated = True
         return list(messages), truncated
 
-    def _encode_records(self, entries: list[Entry]) -> list[bytes]:
+    def _encode_records(self, entries: Sequence[Entry]) -> list[bytes]:
         records = make_records(entries)
         if self._redactor:
             records = [self._redactor.redacted_value(record) for record in records]
@@ -140,13 +129,10 @@ class Webhook:
 
     def _build_body(self, ended: EndedSession, messages: list[bytes], *, truncated: bool) -> bytes:
         session = ended.session
+        fields = _read_agora_fields(session)
         payload = {
             "agent_id": session.id,
-            **(
-                self._redactor.redacted_value(_read_agora_fields(session))
-                if self._redactor
-                else _read_agora_fields(session)
-            ),
+            **(self._redactor.redacted_value(fields) if self._redactor else fields),
             "start_ts": session.created_at // 1000,
             "stop_ts": ended.ended_at // 1000,
             "session_id": session.id,

@@ -123,8 +123,7 @@ class ExpiringStore(StoreWrapper):
         """Add a session, which `add` returns. In memory, an expired session of the same name ends first."""
         life = self._life
         await life.ensure_counted()
-        life.begin_change()
-        try:
+        with life.note_change():
             try:
                 added = await add()
             except SessionExists:
@@ -133,8 +132,6 @@ class ExpiringStore(StoreWrapper):
                 await life.expire(old)
                 added = await add()
             life.adjust_count(new.ref, int(added is not None))
-        finally:
-            life.end_change()
         life.note_ttl(new.ttl)
         await life.evict(but=new.ref)
         return added
@@ -144,35 +141,29 @@ class ExpiringStore(StoreWrapper):
         life = self._life
         if not life.is_in_use(ref) and not life.settings.still:
             write = msgspec.structs.replace(write, ttl=life.settings.session_ttl)
-        life.begin_change()
-        try:
-            appended = await self.inner.append(ref, write)
-            if appended.reopened:
-                self._count_reopened(ref, appended)
-        except SessionExpired as exc:
-            appended = await self._append_to_expired(ref, write, exc.session)
-            if appended.reopened:
-                self._count_reopened(ref, appended)
-        finally:
-            life.end_change()
+        with life.note_change():
+            try:
+                appended = await self.inner.append(ref, write)
+            except SessionExpired as exc:
+                appended = await self._append_to_expired(ref, write, exc.session)
+            if not appended.replayed:
+                self._note(ref, write, appended)
         if appended.replayed:
             return msgspec.structs.replace(appended, session=await self._resolve_expiry(appended.session))
-        if write.entries:
-            life.record_served(ref)
         if appended.reopened:
             await life.evict(but=ref)
         return appended
 
     def note_append(self, ref: SessionRef, write: Append, appended: Appended) -> None:
         super().note_append(ref, write, appended)
+        self._note(ref, write, appended)
+
+    def _note(self, ref: SessionRef, write: Append, appended: Appended) -> None:
         if appended.reopened:
-            self._count_reopened(ref, appended)
+            self._life.adjust_count(ref)
+            self._life.on_end(appended.session)  # another server may have ended the session
         if write.entries:
             self._life.record_served(ref)
-
-    def _count_reopened(self, ref: SessionRef, appended: Appended) -> None:
-        self._life.adjust_count(ref)
-        self._life.on_end(appended.session)  # another server may have ended the session
 
     async def _append_to_expired(self, ref: SessionRef, write: Append, expired: Session) -> Appended:
         ended = await self._life.expire(expired)
@@ -217,8 +208,7 @@ class ExpiringStore(StoreWrapper):
         ending = None if old is None or more.get("fresh") else life.make_expiry_ending(old)
         if ending is not None:
             more["ending"] = ending
-        life.begin_change()
-        try:
+        with life.note_change():
             installed = await self.inner.replace(new, entries, **more)
             was, now = old is not None and old.status == "active", installed.session.status == "active"
             if installed.ended and old is not None and ending is not None:
@@ -227,8 +217,6 @@ class ExpiringStore(StoreWrapper):
             life.adjust_count(new.ref, now - was)
             if old is not None and old.identity != installed.session.identity:
                 life.on_end(old)
-        finally:
-            life.end_change()
         if now and not was:
             await life.evict(but=new.ref)
         return installed

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +26,7 @@ from holdfast.errors import SessionNotFound, StoreError
 from holdfast.hooks.registry import HookRegistry
 from holdfast.lifecycle.hook_delivery import HookDispatcher
 from holdfast.lifecycle.settings import LifeSettings
-from holdfast.limits import NOTIFIED_SESSIONS
+from holdfast.limits import NOTIFIED_SESSIONS, PAGE
 from holdfast.stores.base import Store
 
 _log = logging.getLogger("holdfast.life")
@@ -34,6 +35,9 @@ LEAST_TOUCH: Final = 1_000
 TOUCHES: Final = 100
 """Maximum updates of that time during one ttl. So a session that is only read may end early, by up to ttl / `TOUCHES`."""
 _CANDIDATES: Final = 32
+"""Number of expired sessions that are ended before others are evicted."""
+_SPARE: Final = 8
+"""Number of sessions that are read in addition to those that must end, because some cannot be ended."""
 _RECOUNTS: Final = 4
 _STALE: Final = 10_000
 """Milliseconds after which active sessions are counted again before an eviction, because other processes end sessions too."""
@@ -103,7 +107,6 @@ class SessionLifecycle:
         """Number of running writes that may make a session active."""
         self._moves = 0
         """Number of writes that may make a session active and that began since the last count."""
-        self._oldest: deque[Session] = deque()
         self._evicting = asyncio.Lock()
         self._adopted: dict[str, SessionLifecycle] = {}
         self._background: set[asyncio.Task[Any]] = set()
@@ -164,9 +167,11 @@ class SessionLifecycle:
             session, status="closed", ended_at=self._compute_expiry_time(session), end_reason="ttl"
         )
 
+    def _get_ttl(self, session: Session) -> int:
+        return self.settings.session_ttl if session.ttl is None else session.ttl
+
     def _compute_expiry_time(self, session: Session) -> int:
-        own = self.settings.session_ttl if session.ttl is None else session.ttl
-        return session.accessed_at + own
+        return session.accessed_at + self._get_ttl(session)
 
     def has_hooks_for(self, reason: EndReason) -> bool:
         """Return True if any hook wants to be notified of sessions that end for this reason."""
@@ -195,16 +200,14 @@ class SessionLifecycle:
     async def _note_use(self, ref: SessionRef) -> int:  # returns the milliseconds until the next call; 0: no more calls
         try:
             session = await self.store.get(ref)
-            own = self.settings.session_ttl if session.ttl is None else session.ttl
-            if not own:
-                return 0
             await self.record_use(session)
         except SessionNotFound:
             return 0
         except StoreError as exc:
             _log.warning("the use of session %r could not be noted", ref.id, exc_info=exc)
             return LEAST_TOUCH
-        return compute_touch_interval(own)
+        own = self._get_ttl(session)
+        return compute_touch_interval(own) if own else 0
 
     def is_in_use(self, ref: SessionRef) -> bool:
         """Return True if a turn of the session is running in this process."""
@@ -212,8 +215,7 @@ class SessionLifecycle:
 
     async def record_use(self, session: Session) -> None:
         """Update the stored last use of an active session that was read, at most once per `compute_touch_interval`."""
-        ref, now = session.ref, self._clock()
-        own = self.settings.session_ttl if session.ttl is None else session.ttl
+        ref, now, own = session.ref, self._clock(), self._get_ttl(session)
         last = max(session.accessed_at, self._touched.get(ref, 0))
         if (
             not own
@@ -312,8 +314,8 @@ class SessionLifecycle:
             _remember(self._lapsed, ref, session, _CACHE_SESSIONS)
 
     async def expire(self, session: Session) -> bool:
-        """End a session that was idle for too long, unless it was used meanwhile. Return True if this call ended it."""
-        return await self.end(session, "ttl", idle_since=session.accessed_at)
+        """End a session that was idle for too long, unless it was or is used meanwhile. Return True if this call ended it."""
+        return not self.is_in_use(session.ref) and await self.end(session, "ttl", idle_since=session.accessed_at)
 
     def make_expiry_ending(self, session: Session) -> Ending | None:
         """Return the record for hooks of a session to be replaced. None if it has not expired, or if no hook wants to be notified."""
@@ -337,17 +339,6 @@ class SessionLifecycle:
         if self.durable:
             return await self.store.get(ref)
         return msgspec.structs.replace(session, status="closed", ended_at=self._clock(), end_reason="close")
-
-    async def withdraw(self, ref: SessionRef) -> bool:
-        """Hide a session at once, and delete it after hooks were notified of the deletion. Return False if there was no session."""
-        try:
-            session = await self.store.get(ref)
-        except SessionNotFound:
-            return False
-        if not self.durable and self.is_expired(session):
-            await self.expire(session)
-            return False
-        return await self.end(session, "delete")
 
     async def shut_down(self) -> None:
         """Notify hooks with the reason `shutdown` of each session that this process has written to. The sessions do not end."""
@@ -377,14 +368,15 @@ class SessionLifecycle:
                 if self._count is None:
                     await self._recount()
 
-    def begin_change(self) -> None:
-        """Announce a write that may make a session active. A count of active sessions taken before `end_change` may miss that session."""
+    @contextmanager
+    def note_change(self) -> Iterator[None]:
+        """Note that the block writes what may make a session active. A count of active sessions that is taken meanwhile may miss it."""
         self._changes += 1
         self._moves += 1
-
-    def end_change(self) -> None:
-        """Announce that a write that may have made a session active has ended."""
-        self._changes -= 1
+        try:
+            yield
+        finally:
+            self._changes -= 1
 
     def adjust_count(self, ref: SessionRef, by: int = 1) -> None:
         """Add `by` to the known number of active sessions, because `ref` has become active or inactive."""
@@ -424,35 +416,24 @@ class SessionLifecycle:
             if self._count is None or self._count <= cap:
                 return 0
             for session in await self.store.idle(now=self._clock(), ttl=self.settings.session_ttl, limit=_CANDIDATES):
-                if session.ref != but and not self.is_in_use(session.ref):
+                if session.ref != but:
                     await self.expire(session)
-            number = 0
-            while self._count > cap:
-                oldest = await self._pick_oldest(but)
-                if oldest is None:
-                    await self._recount()
-                    break
-                number += await self.end(oldest, "cap", idle_since=oldest.accessed_at)
-            return number
+            return await self._evict_oldest(cap, but)
 
-    async def _pick_oldest(self, but: SessionRef | None) -> Session | None:
-        """Return the session that has been idle longest, or None. It may be in use again, so pass `idle_since` to `end`."""
-        fresh = not self._oldest
-        if fresh:
-            await self._read_oldest()
-        while True:
-            while self._oldest:
-                session = self._oldest.popleft()
-                if session.ref != but and not session.damaged and not self.is_in_use(session.ref):
-                    return session
-            if fresh:
-                return None
-            fresh = True
-            await self._read_oldest()
-
-    async def _read_oldest(self) -> None:
-        limit = min(_CANDIDATES + len(self._using) + 1, 1000)
-        self._oldest.extend(await self.store.oldest(limit=limit))
+    async def _evict_oldest(self, cap: int, but: SessionRef | None) -> int:
+        """End the sessions that have been idle longest, and return their number. A session that is used meanwhile is left active."""
+        number, spare = 0, _SPARE
+        while (surplus := (self._count or 0) - cap) > 0:
+            ended = 0
+            for session in await self.store.oldest(limit=min(surplus + len(self._using) + spare, PAGE)):
+                if session.ref != but and not session.damaged and not self.is_in_use(session.ref) and ended < surplus:
+                    ended += await self.end(session, "cap", idle_since=session.accessed_at)
+            number += ended
+            if not ended and spare == PAGE:
+                await self._recount()
+                break
+            spare = _SPARE if ended else PAGE
+        return number
 
 
 def _remember(known: OrderedDict[SessionRef, Any], ref: SessionRef, value: Any, most: int) -> None:

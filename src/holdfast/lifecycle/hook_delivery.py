@@ -14,14 +14,15 @@ import asyncio
 import heapq
 import logging
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from holdfast import faults
-from holdfast.domain.session import Ending
+from holdfast.domain.session import Ending, Session
 from holdfast.errors import EndingNotFound, HookFailed, SessionNotFound, StoreError
 from holdfast.hooks.registry import EndedSession, Hook, HookRegistry, describe_failure
 from holdfast.stores.base import Store
@@ -107,10 +108,9 @@ class HookDispatcher:
         self._chance = chance
         self._since = clock()
         self._stores: dict[str, Store] = {}
-        self._waiting: deque[tuple[Store, Ending]] = deque()
-        self._running: set[asyncio.Task[None]] = set()
-        self._mine: set[str] = set()
-        """Ids of the records that wait in memory or are being delivered."""
+        self._deliveries: dict[str, asyncio.Task[None]] = {}
+        """Deliveries that wait for a slot or run, by the id of their record."""
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._strays: set[asyncio.Task[Any]] = set()
         self._retries: list[int] = []
         self._claiming = asyncio.Lock()
@@ -118,12 +118,12 @@ class HookDispatcher:
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._closed = False
-        hooks.add_listener(self._wake.set)
+        hooks.on_added = self._wake.set
 
     @property
     def pending(self) -> int:
         """Number of records that this process has claimed and not finished."""
-        return len(self._waiting) + len(self._running)
+        return len(self._deliveries)
 
     def start(self, store: Store) -> None:
         """Begin to check a tenant regularly for records that are due."""
@@ -133,10 +133,9 @@ class HookDispatcher:
     def enqueue(self, store: Store, ending: Ending) -> None:
         """Call the hooks of a record in the background. This process has written or claimed the record."""
         self._stores.setdefault(store.tenant, store)
-        if len(self._waiting) < WAITING and not self._closed:
-            self._waiting.append((store, ending))
-            self._mine.add(ending.id)
-            self._start_deliveries()
+        if len(self._deliveries) < WAITING and not self._closed:
+            task = self._deliveries[ending.id] = asyncio.ensure_future(self._deliver(store, ending))
+            task.add_done_callback(lambda _: self._deliveries.pop(ending.id))
 
     async def claim_due(self, store: Store) -> int:
         """Claim all records of a tenant that are due, and return their number. Their hooks are called in the background.
@@ -152,7 +151,7 @@ class HookDispatcher:
 
     async def _claim_all(self, store: Store, now: int) -> int:
         taken = 0
-        while len(self._waiting) < WAITING and (found := await store.endings(due=now, limit=BATCH)):
+        while len(self._deliveries) < WAITING and (found := await store.endings(due=now, limit=BATCH)):
             for ending in found:
                 claimed = await self._claim(store, ending, now)
                 if claimed is not None:
@@ -172,33 +171,29 @@ class HookDispatcher:
             )
         except EndingNotFound:  # another process has finished it
             return None
-        return claimed if is_ours and ending.id not in self._mine else None
+        return claimed if is_ours and ending.id not in self._deliveries else None
 
     def _is_abandoned(self, ending: Ending) -> bool:
         return self._clock() - max(ending.ended_at, self._since) >= self.schedule.unknown_hook_ms
 
     async def wait_until_idle(self) -> None:
         """Wait until no delivery is running."""
-        while self._running:
-            await asyncio.wait(self._running)
+        while self._deliveries:
+            await asyncio.wait(self._deliveries.values())
 
     async def close(self) -> None:
-        """Wait up to `DeliverySchedule.close_seconds` for running deliveries. Other records are delivered after the next start."""
+        """Wait up to `DeliverySchedule.close_seconds` for deliveries. Other records are delivered after the next start."""
         self._closed = True
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
             self._loop = None
-        try:
-            async with asyncio.timeout(self.schedule.close_seconds):
-                await self.wait_until_idle()
-        except TimeoutError:
-            self._waiting.clear()
-            _log.warning(
-                "%d ends of sessions were not delivered to hooks; they are delivered after the next start",
-                len(self._running),
-            )
-        for task in (left := [*self._running, *self._strays]):
+        if self._deliveries:
+            await asyncio.wait(self._deliveries.values(), timeout=self.schedule.close_seconds)
+        if self._deliveries:
+            message = "%d ends of sessions were not delivered to hooks; they are delivered after the next start"
+            _log.warning(message, len(self._deliveries))
+        for task in (left := [*self._deliveries.values(), *self._strays]):
             task.cancel()
         if left:
             await asyncio.wait(left, timeout=1)
@@ -218,48 +213,33 @@ class HookDispatcher:
             while self._retries and self._retries[0] <= now:
                 heapq.heappop(self._retries)
             pause = (self._retries[0] - now) / 1000 if self._retries else self.schedule.poll_seconds
-            try:
-                async with asyncio.timeout(
-                    min(max(pause, 0.05), self.schedule.poll_seconds) if len(self._hooks) else None
-                ):
+            pause = min(max(pause, 0.05), self.schedule.poll_seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause if len(self._hooks) else None):
                     await self._wake.wait()
-            except TimeoutError:
-                pass
-
-    def _start_deliveries(self) -> None:
-        while self._waiting and len(self._running) < AT_ONCE:
-            task = asyncio.ensure_future(self._deliver(*self._waiting.popleft()))
-            self._running.add(task)
-            task.add_done_callback(self._finish_delivery)
-
-    def _finish_delivery(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("hooks could not be notified of an end; this is tried again later", exc_info=task.exception())
-        self._start_deliveries()
 
     # -- one end -----------------------------------------------------------
 
     async def _deliver(self, store: Store, ending: Ending) -> None:
         """Call the hooks of a claimed record. Hooks that fail are called again later."""
-        try:
+        async with self._slots:
             if ending.due_at <= self._clock():
                 return  # the record waited so long that another process may have claimed it
-            await self._call_hooks(store, ending)
-        except EndingNotFound:
-            pass  # another process has finished it
-        except StoreError as exc:
-            _log.warning("the outcome of notifying hooks could not be stored: they may be notified again", exc_info=exc)
-        finally:
-            self._mine.discard(ending.id)
+            try:
+                await self._call_hooks(store, ending)
+            except EndingNotFound:
+                pass  # another process has finished it
+            except StoreError as exc:
+                message = "the outcome of notifying hooks could not be stored: they may be notified again"
+                _log.warning(message, exc_info=exc)
+            except Exception as exc:  # noqa: BLE001 - nothing awaits a delivery
+                _log.error("hooks could not be notified of an end; this is tried again later", exc_info=exc)
 
     async def _call_hooks(self, store: Store, ending: Ending) -> None:
-        try:
+        session: Session | None = None
+        with suppress(SessionNotFound):
             session = await store.get(ending.ref)
-        except SessionNotFound:
-            await self._drop_deliveries(store, ending)
-            return
-        if session.identity != ending.identity:  # another session has the name now
+        if session is None or session.identity != ending.identity:  # the name may belong to another session now
             await self._drop_deliveries(store, ending)
             return
         failures: list[tuple[str, _Failure]] = []
@@ -335,7 +315,9 @@ class HookDispatcher:
                 _log.error("hook %r is given up for the end %s after too many attempts: %s", name, ending.id, error.why)
                 ending = await self._settle_hook(store, ending, name, "given_up")
         if not ending.hooks:
-            await self._forget(store, ending)
+            if ending.withdrawn:
+                await store.remove(ending.ref)
+            await store.forget_ending(ending.id)
             return
         pauses = self.schedule.pauses_ms
         pause = pauses[min(ending.attempts, len(pauses) - 1)] if failures else self.schedule.recheck_ms
@@ -345,11 +327,6 @@ class HookDispatcher:
         await store.settle(ending.id, due_at=due, error=reasons)
         heapq.heappush(self._retries, due)
         self._wake.set()
-
-    async def _forget(self, store: Store, ending: Ending) -> None:
-        if ending.withdrawn:
-            await store.remove(ending.ref)
-        await store.forget_ending(ending.id)
 
     async def _drop_deliveries(self, store: Store, ending: Ending) -> None:
         """Delete the record of a session that was deleted after it had ended.

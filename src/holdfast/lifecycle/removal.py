@@ -79,11 +79,12 @@ async def _withdraw(
 ) -> Receipt | None:
     """Hide a session whose data will be deleted after hooks were notified. Return a receipt with the counts that are known now."""
     try:
-        session = await store.get(ref)
+        await store.get(ref)  # ends a session in memory that has expired
         compactions = await store.compactions(ref)
+        session = await life.store.get(ref)
     except SessionNotFound:
         return None
-    if not await life.withdraw(ref):
+    if not await life.end(session, "delete"):
         return None
     sizes = [one.size for one in versions]
     return Receipt(

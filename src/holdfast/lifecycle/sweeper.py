@@ -206,7 +206,7 @@ class Sweeper:
         number = 0
         while await lease.keep():
             found = await life.store.idle(limit=self.pace.read_batch, **life.get_expiry_filters())
-            ended = sum(await self._run_in_steps(found, lambda session: _expire_if_due(life, session)))
+            ended = await self._run_in_steps(found, life.expire)
             number += ended
             if not ended:  # the remaining sessions are in use, or other processes ended them
                 break
@@ -221,7 +221,7 @@ class Sweeper:
         async for retired in iterate_retired_sessions(life.store, until, size=self.pace.read_batch):
             if retired and not await lease.keep():
                 break
-            number += sum(await self._run_in_steps(retired, delete))
+            number += await self._run_in_steps(retired, delete)
         return number
 
     async def _delete_expired_records(self, life: SessionLifecycle, lease: Lease) -> int:
@@ -238,17 +238,15 @@ class Sweeper:
     async def _delete_if_unchanged(self, life: SessionLifecycle, session: Session) -> bool:
         return await is_unchanged(life.store, session) and await self._remove(life, session.ref)
 
-    async def _run_in_steps(self, sessions: Sequence[Session], do: Callable[[Session], Awaitable[bool]]) -> list[bool]:
-        """Call `do` for each session, a few at a time, and return the results. Pauses leave most of the time to other work."""
-        loop, results = asyncio.get_running_loop(), list[bool]()
-        for at in range(0, len(sessions), self.pace.end_batch):
+    async def _run_in_steps(self, sessions: Sequence[Session], do: Callable[[Session], Awaitable[bool]]) -> int:
+        """Call `do` for each session, a few at a time, and count the results that are True. Pauses leave most of the time to other work."""
+        loop, number, batch = asyncio.get_running_loop(), 0, self.pace.end_batch
+        for at in range(0, len(sessions), batch):
             began = loop.time()
-            results += await asyncio.gather(
-                *(_run_unless_damaged(do, one) for one in sessions[at : at + self.pace.end_batch])
-            )
+            number += sum(await asyncio.gather(*(_run_unless_damaged(do, one) for one in sessions[at : at + batch])))
             took = loop.time() - began
             await asyncio.sleep(max(self.pace.min_pause_seconds, took * (1 / self.pace.work_share - 1)))
-        return results
+        return number
 
 
 async def _do_nothing(_: SessionLifecycle) -> None:
@@ -266,7 +264,3 @@ async def _run_unless_damaged(do: Callable[[Session], Awaitable[bool]], session:
     except StoreCorrupt as exc:
         _log.error("skipped by the sweep: %s", exc)
         return False
-
-
-async def _expire_if_due(life: SessionLifecycle, session: Session) -> bool:
-    return life.is_expired(session) and await life.expire(session)
