@@ -2,60 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from holdfast.testing import ScriptedUpstream
-from tests.behaviour.kit import Served, bearer, gateway, user
+from tests.behaviour.kit import Served, gateway, user
+from tests.behaviour.kit.placing import SERVERS, people, reply_to
 
 Data = dict[str, Any]
-PASSWORD = "my password is hunter2"
-SERVERS = ("shared key", "single_user: false")
-"""Servers on which a request without a user may be anyone's: one with a key for all its users, and one that says so."""
 
 
-def reply_to(body: Data) -> str:
-    """Return the same reply to the same question, as with a cache or temperature 0."""
-    return f"re: {body['messages'][-1]['content']}"
+async def send(served: Served, *messages: Data, headers: dict[str, str] | None = None, **fields: Any) -> Data:
+    """Send a request that names nobody; return the decoded answer."""
+    body = {"model": "gpt-4o", "messages": list(messages), **fields}
+    answer = await served.http.post("/v1/chat/completions", json=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
 
 
-class Door:
-    """A server and the headers that each request needs there."""
-
-    def __init__(self, served: Served, upstream: ScriptedUpstream, headers: dict[str, str]) -> None:
-        self.served = served
-        self.upstream = upstream
-        self.headers = headers
-
-    async def send(self, *messages: Data, headers: dict[str, str] | None = None, **fields: Any) -> Data:
-        """Send a request that names nobody; return the decoded answer."""
-        body = {"model": "gpt-4o", "messages": list(messages), **fields}
-        sent = {**self.headers, **(headers or {})}
-        answer = await self.served.http.post("/v1/chat/completions", json=body, headers=sent)
-        assert answer.status_code == 200, answer.text
-        return dict(answer.json())
-
-    def get_prompt(self) -> list[str]:
-        """Return the texts of the newest prompt."""
-        return [message["content"] for message in self.upstream.requests[-1].body["messages"]]
-
-
-@asynccontextmanager
-async def open_door(server: str, *more: str) -> AsyncIterator[Door]:
-    lines = [*more] if server == "shared key" else ["gateway: {single_user: false}", *more]
-    async with gateway(reply_to, *lines) as served:
-        headers = bearer(await served.create_key()) if server == "shared key" else {}
-        yield Door(served, served.upstream, headers)
-
-
-async def resends(door: Door, headers: dict[str, str] | None = None, **fields: Any) -> bool:
+async def resends(served: Served, headers: dict[str, str] | None = None, **fields: Any) -> bool:
     """Return True if a history that equals a session of the user `default` continues that session."""
-    first = await door.send(user("hi"), **fields)
+    first = await send(served, user("hi"), **fields)
     history = [user("hi"), first["choices"][0]["message"], user("more")]
-    second = await door.send(*history, headers=headers, **fields)
+    second = await send(served, *history, headers=headers, **fields)
     return bool(second["session_id"] == first["session_id"])
 
 
@@ -75,37 +44,37 @@ async def test_requests_without_a_name_are_matched_if_they_come_from_one_person(
     config: str, headers: dict[str, str], known: bool
 ) -> None:
     async with gateway(reply_to, config) as served:
-        assert await resends(Door(served, served.upstream, {}), headers) is known
+        assert await resends(served, headers) is known
 
 
 async def test_server_with_a_key_has_several_users() -> None:
     """Even if requests need no key."""
     async with gateway(reply_to, "auth: {required: false}") as served:
         await served.create_key()
-        assert not await resends(Door(served, served.upstream, {}))
+        assert not await resends(served)
 
 
 @pytest.mark.parametrize("server", SERVERS)
 async def test_only_a_name_of_ones_own_lets_a_request_be_matched(server: str) -> None:
     """No request can ask to be matched without a name; and `default` has the sessions of all who name nobody."""
-    async with open_door(server) as door:
-        assert not await resends(door, session_match="on")
-        assert not await resends(door, user="default")
-        assert await resends(door, user="ada")
+    async with people(server) as served:
+        assert not await resends(served, session_match="on")
+        assert not await resends(served, user="default")
+        assert await resends(served, user="ada")
 
 
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("key", ["retry-1", "0123456789abcdef"])
 async def test_idempotency_key_without_a_name_must_be_long(server: str, key: str) -> None:
     """A short one could be another person's."""
-    async with open_door(server) as door:
+    async with people(server) as served:
         sent = {"idempotency-key": key}
-        first, second = [await door.send(user("hi"), headers=sent) for _ in range(2)]
+        first, second = [await send(served, user("hi"), headers=sent) for _ in range(2)]
         counts = len(key) == 16
         assert (first["session_id"] == second["session_id"]) is counts
         codes = [one["code"] for one in first["session"].get("warnings", ())]
         assert codes == ([] if counts else ["short_idempotency_key"])
-        named = [await door.send(user("hi"), headers=sent, user="ada") for _ in range(2)]
+        named = [await send(served, user("hi"), headers=sent, user="ada") for _ in range(2)]
         assert named[0]["session_id"] == named[1]["session_id"]
 
 
