@@ -149,7 +149,7 @@ async def test_concurrent_commit_by_another_git_is_built_upon(one: Workspace, mo
 
     listed, times = Repository.list_files, 0
 
-    async def meanwhile(self: Repository) -> list[bytes]:
+    def meanwhile(self: Repository) -> list[bytes]:
         nonlocal times
         times += 1
         if times == 1:
@@ -158,7 +158,7 @@ async def test_concurrent_commit_by_another_git_is_built_upon(one: Workspace, mo
                 *("-c", "user.name=U", "-c", "user.email=u@example.org"),
                 *("commit", "-q", "--allow-empty", "-m", "theirs"),
             )
-        return await listed(self)
+        return listed(self)
 
     monkeypatch.setattr(Repository, "list_files", meanwhile)
     await one.write("a.md", "x")

@@ -5,7 +5,8 @@ the user, prompts, pagers and editors. No shell is involved.
 
 A process in the workspace can write to `.git`. A configuration there could name programs for git to run: filters, hooks, monitors, diff and
 signing programs. So each operation gives git another folder in place of `.git`. It contains Holdfast's configuration, and links to the
-branches of the repository. An environment variable names the folder of the repository's objects.
+branches of the repository. An environment variable names the folder of the repository's objects. Git is a process of its own, so that what
+it reads there can cost it time and memory, but not Holdfast.
 
 Attributes and index of the workspace are not used either. File contents are passed to `git fast-import`, which writes all of them or none,
 and moves the branch last. If git is killed before that, the branch is unchanged and nothing is staged.
@@ -13,7 +14,6 @@ and moves the branch last. If git is killed before that, the branch is unchanged
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import os
@@ -21,9 +21,11 @@ import re
 import shutil
 import signal
 import stat
+import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -83,12 +85,12 @@ class Git:
         self._checked: str | None = None
         self._version = ""
 
-    async def get_version(self) -> str:
+    def get_version(self) -> str:
         """Return version and path of git as text. Raise the same errors as `run`."""
-        program = await self._locate()
+        program = self._locate()
         return f"git {self._version}, {program}"
 
-    async def run(
+    def run(
         self,
         *arguments: str,
         environment: Mapping[str, str],
@@ -109,17 +111,21 @@ class Git:
             GitMissing: git is not installed or too old.
             WorkspaceUnavailable: git took too long or could not be started.
         """
-        program = await self._locate()
-        return await self._run(program, arguments, environment=environment, folder=folder, stdin=stdin, most=most)
+        return self._run(self._locate(), *arguments, environment=environment, folder=folder, stdin=stdin, most=most)
 
-    async def _locate(self) -> str:
+    def _locate(self) -> str:
         """Return the path of git, after checking its version. Raise `GitMissing` if git is not installed or too old.
 
         The path is looked up each time, because git may be installed while this process runs. The lookup is cheap.
         """
-        found = _find_program()
+        path = shutil.which("git")
+        if path is None:
+            raise GitMissing(f"workspaces need the git program, which is not on the PATH: {_INSTALL}")
+        found = str(
+            Path(path).absolute()
+        )  # not resolved: some installations depend on the name by which they are called
         if found != self._checked:
-            ran = await self._run(found, ("version",), environment={}, folder=Path("/"), stdin=None, most=_CHUNK)
+            ran = self._run(found, "version", environment={}, folder=Path("/"), stdin=None, most=_CHUNK)
             version = re.search(rb"(\d+)\.(\d+)", ran.out)
             if ran.code or version is None:
                 raise GitMissing(f"{found} did not report its version: {_INSTALL}")
@@ -128,82 +134,61 @@ class Git:
             self._checked, self._version = found, version[0].decode()
         return found
 
-    async def _run(
-        self,
-        program: str,
-        arguments: tuple[str, ...],
-        *,
-        environment: Mapping[str, str],
-        folder: Path,
-        stdin: Path | None,
-        most: int,
+    def _run(
+        self, *command: str, environment: Mapping[str, str], folder: Path, stdin: Path | None, most: int
     ) -> GitResult:
-        try:
-            with contextlib.ExitStack() as files:
-                given = asyncio.subprocess.DEVNULL if stdin is None else files.enter_context(stdin.open("rb")).fileno()
-                process = await asyncio.create_subprocess_exec(
-                    program,
-                    *arguments,
-                    stdin=given,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.PIPE,
+        with contextlib.ExitStack() as files:
+            words = files.enter_context(tempfile.TemporaryFile())
+            try:
+                process = subprocess.Popen(  # noqa: S603 - the program is git
+                    command,
+                    stdin=subprocess.DEVNULL if stdin is None else files.enter_context(stdin.open("rb")),
+                    stdout=subprocess.PIPE,
+                    stderr=words,
                     cwd=folder,
                     env={"PATH": os.environ.get("PATH", os.defpath), **_ENVIRONMENT, **environment},
                     start_new_session=True,
                 )
-        except OSError as exc:
-            raise WorkspaceUnavailable(f"git could not be started: {exc.strerror or type(exc).__name__}") from exc
-        try:
-            async with asyncio.timeout(self.seconds):
-                return await _collect_result(process, most)
-        except TimeoutError as exc:
-            raise WorkspaceUnavailable(f"git {arguments[0]} took more than {self.seconds:g} s and was killed") from exc
-        finally:
-            await _kill(process)
+            except OSError as exc:
+                raise WorkspaceUnavailable(f"git could not be started: {exc.strerror or type(exc).__name__}") from exc
+            timer = threading.Timer(self.seconds, _kill, (process,))
+            timer.start()
+            try:
+                out, missing = _read(process, most)
+                code = process.wait()
+            finally:
+                timer.cancel()
+                _kill(process)
+                process.wait()
+            if code == -signal.SIGKILL and missing < _DRAINED_BYTES:
+                raise WorkspaceUnavailable(f"git {command[1]} took more than {self.seconds:g} s and was killed")
+            words.seek(0)
+            lines = words.read(_WORDS_BYTES).decode(errors="replace").split("\n")
+            text = "; ".join(" ".join(line.split()) for line in lines if line.strip())
+            return GitResult(code, out, missing, text[:_WORDS_CHARS])
 
 
-def _find_program() -> str:
-    """Return the absolute path of the git program. Raise `GitMissing` if it is not on the PATH."""
-    found = shutil.which("git")
-    if found is None:
-        raise GitMissing(f"workspaces need the git program, which is not on the PATH: {_INSTALL}")
-    return str(Path(found).absolute())  # not resolved: some installations depend on the name by which they are called
+def _read(process: subprocess.Popen[bytes], most: int) -> tuple[bytes, int]:
+    """Return the first `most` bytes of a process's output, and the number of bytes after them, which are dropped.
 
-
-async def _collect_result(process: asyncio.subprocess.Process, most: int) -> GitResult:
-    assert process.stdout is not None
-    assert process.stderr is not None
-    async with asyncio.TaskGroup() as readers:
-        complaints = readers.create_task(_read(process.stderr, _WORDS_BYTES))
-        out, missing = await _read(process.stdout, most)
-        if missing >= _DRAINED_BYTES:
-            await _kill(process)  # otherwise git would wait for a reader, and its error output would not end
-    words, _ = complaints.result()
-    lines = words.decode(errors="replace").split("\n")
-    text = "; ".join(" ".join(line.split()) for line in lines if line.strip())
-    return GitResult(await process.wait(), out, missing, text[:_WORDS_CHARS])
-
-
-async def _read(stream: asyncio.StreamReader, most: int) -> tuple[bytes, int]:
-    """Read a stream. Return its first `most` bytes, and the number of bytes after them, which are dropped.
-
-    Reading stops at the end of the stream, or after `_DRAINED_BYTES` dropped bytes.
+    The process is killed after `_DRAINED_BYTES` dropped bytes.
     """
-    kept, missing = bytearray(), 0
-    while missing < _DRAINED_BYTES and (chunk := await stream.read(_CHUNK)):
-        room = most - len(kept)
-        kept += chunk[:room]
-        missing += max(0, len(chunk) - room)
-    return bytes(kept), missing
+    assert process.stdout is not None
+    with process.stdout as stream:
+        kept, missing = stream.read(most), 0
+        while chunk := stream.read(_CHUNK):
+            missing += len(chunk)
+            if missing >= _DRAINED_BYTES:
+                _kill(process)
+                break
+    return kept, missing
 
 
-async def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kill a process and its children, if the process is running."""
-    if process.returncode is not None:
-        return
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    await asyncio.shield(process.wait())
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and its children, unless its end is known."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 GIT_FOLDER: Final = ".git"
@@ -274,16 +259,16 @@ class Repository:
 
     # -- reading -----------------------------------------------------------
 
-    async def get_tip(self) -> str | None:
+    def get_tip(self) -> str | None:
         """Return the id of the newest commit of the branch, or None if the branch has no commit."""
-        ran = await self._run_checked("for-each-ref", "--format=%(objectname)", self.branch)
+        ran = self._run_checked("for-each-ref", "--format=%(objectname)", self.branch)
         return ran.out.decode().strip() or None
 
-    async def list_tracked(self, tip: str | None) -> dict[bytes, Tracked]:
+    def list_tracked(self, tip: str | None) -> dict[bytes, Tracked]:
         """Return the files of the commit `tip`, by path. If `tip` is None, return no files."""
         if tip is None:
             return {}
-        ran = await self._run_checked("ls-tree", "-r", "-z", "--full-tree", tip, most=_LIST_BYTES)
+        ran = self._run_checked("ls-tree", "-r", "-z", "--full-tree", tip, most=_LIST_BYTES)
         found = {}
         for line in _split_records(ran):
             about, _, path = line.partition(b"\t")
@@ -291,7 +276,7 @@ class Repository:
             found[path] = Tracked(mode, oid.decode())
         return found
 
-    async def list_files(self) -> list[bytes]:
+    def list_files(self) -> list[bytes]:
         """Return the paths of all files that are not ignored. The path of a nested repository has a trailing slash.
 
         Raises:
@@ -299,7 +284,7 @@ class Repository:
         """
         own = self._folder / GIT_FOLDER / "info" / "exclude"
         more = [f"--exclude-from={own}"] if _is_file(own) else []
-        ran = await self._run_checked(
+        ran = self._run_checked(
             *("ls-files", "-z", "--others", "--exclude-per-directory=.gitignore"),
             *(f"--exclude={name}" for name in (f"/{NEW_GIT}", f"/{OLD_GIT}", f"*{PART_SUFFIX}")),
             *more,
@@ -312,14 +297,14 @@ class Repository:
             raise TooLarge(message)
         return found
 
-    async def log(self, tip: str, limit: int) -> list[Commit]:
+    def log(self, tip: str, limit: int) -> list[Commit]:
         """Return the commit `tip` and the commits before it, newest first, at most `limit` commits."""
         arguments = ("log", "-z", f"--max-count={limit}", "--no-color", "--no-decorate", "--no-notes")
-        ran = await self._run_checked(*arguments, f"--format=tformat:{_SHOWN}", tip, most=_LOG_BYTES)
+        ran = self._run_checked(*arguments, f"--format=tformat:{_SHOWN}", tip, most=_LOG_BYTES)
         found = ran.out.decode("utf-8", "replace").split("\0")
         return [_parse_commit(one) for one in found[:-1]]  # after the last NUL: nothing, or a commit that was cut off
 
-    async def diff(self, old: str, new: str, user_id: str | None = None) -> Diff:
+    def diff(self, old: str, new: str, user_id: str | None = None) -> Diff:
         """Return the changes from one commit to another.
 
         Args:
@@ -327,12 +312,12 @@ class Repository:
             new: id of the second commit.
             user_id: leave out the files of users other than this one; None: include all files.
         """
-        parts = [await self._diff(old, new, paths) for paths in _list_visible_paths(user_id)]
+        parts = [self._diff(old, new, paths) for paths in _list_visible_paths(user_id)]
         return Diff("".join(part.text for part in parts), sum(part.missing for part in parts))
 
-    async def _diff(self, old: str, new: str, paths: Sequence[str]) -> Diff:
+    def _diff(self, old: str, new: str, paths: Sequence[str]) -> Diff:
         arguments = ("diff-tree", "-p", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
-        ran = await self._run_checked(*arguments, old, new, "--", *paths, most=WORKSPACE_DIFF_BYTES)
+        ran = self._run_checked(*arguments, old, new, "--", *paths, most=WORKSPACE_DIFF_BYTES)
         kept = ran.out
         if ran.missing:
             kept = kept[: kept.rfind(b"\n") + 1]
@@ -340,7 +325,7 @@ class Repository:
 
     # -- writing -----------------------------------------------------------
 
-    async def commit(self, blobs: Path, tip: str | None, changes: Sequence[bytes], message: str, at: int) -> str | None:
+    def commit(self, blobs: Path, tip: str | None, changes: Sequence[bytes], message: str, at: int) -> str | None:
         """Create a commit and return its id.
 
         Return None if another process has moved or locked the branch. The caller must then read the branch again.
@@ -364,7 +349,7 @@ class Repository:
         with blobs.open("ab") as file:
             file.write(head + b"\n".join([words, *before, *changes, b"done", b""]))
         marks = self.scratch / "marks"
-        ran = await self._run_git(
+        ran = self._run_git(
             "fast-import", "--quiet", "--done", "--depth=0", "--date-format=raw", f"--export-marks={marks}", stdin=blobs
         )
         if ran.code:
@@ -376,7 +361,7 @@ class Repository:
             raise WorkspaceUnavailable(f"git did not report the commit that it created in {self._folder}")
         return made[1]
 
-    async def settle(self, oid: str) -> None:
+    def settle(self, oid: str) -> None:
         """Set the index to a commit, for people who run git in the workspace. Pack loose objects if there are many.
 
         The commit is already complete, so failures are ignored. If another git is using the index (there is an `index.lock`), the index is
@@ -386,12 +371,12 @@ class Repository:
         with contextlib.suppress(OSError, WorkspaceUnavailable):
             part.unlink(missing_ok=True)
             part.with_name(part.name + ".lock").unlink(missing_ok=True)  # only we create it, and we have exclusive use
-            ran = await self._run_git("read-tree", oid, index=part)
+            ran = self._run_git("read-tree", oid, index=part)
             if ran.code == 0 and not (self._git_folder / "index.lock").exists():
                 part.replace(index)
             part.unlink(missing_ok=True)
             if len(os.listdir(self._git_folder / "objects" / "17")) > _LOOSE:  # noqa: PTH208
-                await self._run_git("repack", "-d", "-l", "-q")
+                self._run_git("repack", "-d", "-l", "-q")
 
     def remove_stale_lock(self, older: float) -> None:
         """Remove the lock file of the branch if a killed git has left it.
@@ -408,13 +393,13 @@ class Repository:
 
     # -- internals ---------------------------------------------------------
 
-    async def _run_checked(self, *arguments: str, most: int = _SMALL, tree: Path | None = None) -> GitResult:
-        ran = await self._run_git(*arguments, most=most, tree=tree)
+    def _run_checked(self, *arguments: str, most: int = _SMALL, tree: Path | None = None) -> GitResult:
+        ran = self._run_git(*arguments, most=most, tree=tree)
         if ran.code and not ran.missing:
             raise WorkspaceUnavailable(f"git {arguments[0]} failed in {self._folder}: {ran.words or ran.code}")
         return ran
 
-    async def _run_git(
+    def _run_git(
         self,
         *arguments: str,
         stdin: Path | None = None,
@@ -441,11 +426,11 @@ class Repository:
             "GIT_OBJECT_DIRECTORY": str(self._git_folder / "objects"),
             "GIT_INDEX_FILE": str(index or self.scratch / "index"),
         }
-        return await self._git.run(*arguments, environment=environment, folder=work, stdin=stdin, most=most)
+        return self._git.run(*arguments, environment=environment, folder=work, stdin=stdin, most=most)
 
 
-@asynccontextmanager
-async def open_repository(git: Git, folder: Path, *, fresh: bool = False) -> AsyncIterator[Repository]:
+@contextmanager
+def open_repository(git: Git, folder: Path, *, fresh: bool = False) -> Iterator[Repository]:
     """Open the repository of a folder for the duration of the block.
 
     Args:
@@ -467,7 +452,7 @@ async def open_repository(git: Git, folder: Path, *, fresh: bool = False) -> Asy
             _link_repository(scratch, git_folder, branch)
             repository = Repository(git, folder, scratch, branch, git_folder)
             if not fresh:
-                await _check_format(git, folder, scratch)
+                _check_format(git, folder, scratch)
             yield repository
     except OSError as exc:
         raise WorkspaceUnavailable(f"the repository in {folder} cannot be used: {exc.strerror or exc}") from exc
@@ -618,7 +603,7 @@ def _link_repository(scratch: Path, git_folder: Path, branch: str) -> None:
             (scratch / name).symlink_to(git_folder / name)
 
 
-async def _check_format(git: Git, folder: Path, scratch: Path) -> None:
+def _check_format(git: Git, folder: Path, scratch: Path) -> None:
     """Raise `WorkspaceUnusable` if the repository has a storage format that is not supported."""
     config = folder / GIT_FOLDER / "config"
     if not _is_file(config):
@@ -627,7 +612,7 @@ async def _check_format(git: Git, folder: Path, scratch: Path) -> None:
     copy.write_bytes(config.read_bytes()[:_SMALL])
     arguments = ("config", "--file", str(copy), "--no-includes", "--null", "--get-regexp", r"^extensions\.")
     home = {"HOME": str(scratch), "XDG_CONFIG_HOME": str(scratch), "GIT_CEILING_DIRECTORIES": str(scratch.parent)}
-    ran = await git.run(*arguments, environment=home, folder=scratch)
+    ran = git.run(*arguments, environment=home, folder=scratch)
     settings = dict(one.partition("\n")[::2] for one in ran.out.decode("utf-8", "replace").split("\0") if one)
     for name, ours in (("extensions.objectformat", "sha1"), ("extensions.refstorage", "files")):
         if settings.get(name, ours) != ours:

@@ -7,13 +7,12 @@ all processes.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
+import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
 import anyio.to_thread
 import msgspec
@@ -34,7 +33,6 @@ from holdfast.stores.checks import check_id
 from holdfast.workspace.files import (
     ATTRIBUTES,
     IGNORED,
-    Draft,
     DraftBuilder,
     Find,
     LeftOut,
@@ -59,7 +57,8 @@ from holdfast.workspace.repository import (
     recover,
 )
 
-_log = logging.getLogger("holdfast.workspace")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 DEFAULT_NOTE: Final = "manual"
 """Default note of a checkpoint."""
 _ATTEMPTS: Final = 5
@@ -137,8 +136,7 @@ class Workspace:
 
         A new repository contains `.gitignore` and `.gitattributes`, in one commit on the branch `main`. An existing one is left unchanged.
         """
-        async with self._lock_workspace():
-            await self._ensure_repository()
+        await self._run(self._ensure_repository)
 
     async def commit(self, subject: str, body: str = "") -> Commit | None:
         """Commit all changes of files that are not ignored. Return None if there is nothing to commit.
@@ -162,19 +160,7 @@ class Workspace:
         if not subject:
             raise InvalidRequest("a commit needs a subject: one line that describes it", param="subject")
         message = _Message(subject, clean_lines(body)[:WORKSPACE_BODY_CHARS].rstrip())
-        self._check_message(message)
-        async with self._lock_workspace():
-            await self._ensure_repository()
-            for _ in range(_ATTEMPTS):
-                async with open_repository(self._resources.git, self.folder) as repository:
-                    outcome = await self._try_commit(repository, message)
-                    if outcome is not None:
-                        return outcome
-                    repository.remove_stale_lock(self._resources.git.seconds)
-                await asyncio.sleep(_PAUSE)
-        raise WorkspaceUnavailable(
-            f"another git process is using the repository in {self.folder}: try again when it is done"
-        )
+        return await self._run(self._attempt, message)
 
     async def checkpoint(
         self, note: str | None = None, *, session_id: str | None = None, user_id: str | None = None
@@ -207,18 +193,7 @@ class Workspace:
         check_whole(limit, "limit", 1, WORKSPACE_HISTORY)
         if not self.exists:
             return History(commits=[])
-        async with self._lock_workspace():
-            if not await anyio.to_thread.run_sync(recover, self.folder):
-                return History(commits=[])
-            async with open_repository(self._resources.git, self.folder) as repository:
-                tip = await repository.get_tip()
-                commits = [] if tip is None else await repository.log(tip, limit)
-                diff = None
-                if include_diff and len(commits) > 1:
-                    found = await repository.diff(commits[-1].oid, commits[0].oid, user_id)
-                    more = f"[{found.missing:,} more bytes of this diff are left out]\n" if found.missing else ""
-                    diff = found.text + more or None
-        return History(commits=commits, diff=diff)
+        return await self._run(self._read_history, limit, include_diff, user_id)
 
     async def purge(self) -> CommitOutcome:
         """Replace the repository by a new one with a single commit of the current files.
@@ -231,17 +206,7 @@ class Workspace:
             WorkspaceUnavailable: the repository cannot be replaced, and has not changed. Subclasses of this error are raised too, as by
                 `commit`.
         """
-        async with self._lock_workspace():
-            await self._ensure_repository()
-            check_own(self.folder)
-            async with open_repository(self._resources.git, self.folder, fresh=True) as repository:
-                outcome = await self._create_first_commit(repository, _PURGE_MESSAGE)
-            try:
-                await anyio.to_thread.run_sync(install_new, self.folder)
-            except OSError as exc:
-                raise self._make_error("purged", exc) from exc
-            await self._settle(outcome)
-            return outcome
+        return await self._run(self._purge)
 
     # -- files -------------------------------------------------------------
 
@@ -265,11 +230,7 @@ class Workspace:
             raise TooLarge(
                 f"{name} would have {len(data):,} bytes; at most {WORKSPACE_FILE_BYTES:,} are committed", param="text"
             )
-        async with self._lock_workspace():
-            try:
-                await anyio.to_thread.run_sync(write_file, self.folder, name, data)
-            except OSError as exc:
-                raise self._make_error("written to", exc) from exc
+        await self._run(self._write, name, data)
 
     async def read(self, name: str) -> str | None:
         """Return the text of a file, at most its first 1 MiB. Return None if the file does not exist or is a link.
@@ -285,11 +246,10 @@ class Workspace:
             raise self._make_error("read", exc) from exc
         return None if data is None else data.decode("utf-8", "replace")
 
-    # -- internals ---------------------------------------------------------
+    # -- internals: the methods without `async` run in a thread, with the workspace locked ----
 
-    @asynccontextmanager
-    async def _lock_workspace(self) -> AsyncIterator[None]:
-        """Lock the workspace for the duration of the block, across all processes. The lock is also released if this process dies."""
+    async def _run(self, work: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Lock the workspace across all processes, and do work in a thread. The lock is also released if this process dies."""
         async with self._lock:
             try:
                 folder = make_folder(self.folder)
@@ -297,7 +257,7 @@ class Workspace:
                 raise self._make_error("created", exc) from exc
             try:
                 await self._lock_folder(folder)
-                yield
+                return await anyio.to_thread.run_sync(work, *args)
             finally:
                 os.close(folder)
 
@@ -321,68 +281,90 @@ class Workspace:
                 return
             await asyncio.sleep(_PAUSE)
 
-    async def _ensure_repository(self) -> None:
+    def _ensure_repository(self) -> None:
         try:
-            if await anyio.to_thread.run_sync(recover, self.folder):
+            if recover(self.folder):
                 return
             put_if_missing(self.folder, ".gitignore", IGNORED)
             put_if_missing(self.folder, ".gitattributes", ATTRIBUTES)
-            async with open_repository(self._resources.git, self.folder, fresh=True) as repository:
-                outcome = await self._create_first_commit(repository, _INIT_MESSAGE, _INITIAL_FILES)
-            await anyio.to_thread.run_sync(install_new, self.folder)
+            self._start_repository(_INIT_MESSAGE, _INITIAL_FILES)
         except OSError as exc:
             raise self._make_error("created", exc) from exc
-        await self._settle(outcome)
 
-    async def _create_first_commit(
-        self, repository: Repository, message: _Message, only: Sequence[bytes] | None = None
-    ) -> CommitOutcome:
-        """Create the first commit of a new repository, without the files that contain secrets.
+    def _purge(self) -> CommitOutcome:
+        self._ensure_repository()
+        check_own(self.folder)
+        try:
+            return self._start_repository(_PURGE_MESSAGE)
+        except OSError as exc:
+            raise self._make_error("purged", exc) from exc
+
+    def _start_repository(self, message: _Message, only: Sequence[bytes] | None = None) -> CommitOutcome:
+        """Create a repository with one commit, without the files that contain secrets, and put it in the place of the old one.
 
         Args:
-            repository: the new repository.
             message: the commit message.
             only: paths of the files to commit; None: all files that are not ignored.
+
+        Raises:
+            OSError: a file or folder cannot be moved or deleted.
         """
-        listed = await repository.list_files() if only is None else only
-        blobs = repository.scratch / "blobs"
-        draft = await self._draft(blobs, listed, repository, None, is_first=True)
-        outcome = await self._commit_draft(draft, repository, blobs, None, message)
-        if outcome is None:
+        git = self._resources.git
+        with open_repository(git, self.folder, fresh=True) as repository:
+            listed = repository.list_files() if only is None else only
+            outcome = self._commit(repository, None, listed, message, is_first=True)
+        if outcome is None or outcome.commit is None:
             raise WorkspaceUnavailable(f"a new repository in {self.folder} could not be written")
+        install_new(self.folder)
+        with open_repository(git, self.folder) as repository:
+            repository.settle(outcome.commit.oid)
         return outcome
 
-    async def _try_commit(self, repository: Repository, message: _Message) -> CommitOutcome | None:
-        """Commit all changes. Return None if another git process has moved or locked the branch."""
-        tip = await repository.get_tip()
-        blobs = repository.scratch / "blobs"
-        draft = await self._draft(blobs, await repository.list_files(), repository, tip)
-        if not draft.changes:
-            return CommitOutcome(None, draft.left_out)
-        outcome = await self._commit_draft(draft, repository, blobs, tip, message)
-        if outcome is not None and outcome.commit is not None:
-            await repository.settle(outcome.commit.oid)
-        return outcome
+    def _attempt(self, message: _Message) -> CommitOutcome:
+        self._check_message(message)
+        self._ensure_repository()
+        for _ in range(_ATTEMPTS):
+            with open_repository(self._resources.git, self.folder) as repository:
+                outcome = self._commit(repository, repository.get_tip(), repository.list_files(), message)
+                if outcome is None:
+                    repository.remove_stale_lock(self._resources.git.seconds)
+                else:
+                    if outcome.commit is not None:
+                        repository.settle(outcome.commit.oid)
+                    return outcome
+            time.sleep(_PAUSE)
+        raise WorkspaceUnavailable(
+            f"another git process is using the repository in {self.folder}: try again when it is done"
+        )
 
-    async def _draft(
-        self, blobs: Path, listed: Sequence[bytes], repository: Repository, tip: str | None, *, is_first: bool = False
-    ) -> Draft:
-        tracked = await repository.list_tracked(tip)
-
-        def create_draft() -> Draft:
-            with blobs.open("wb") as file:
-                builder = DraftBuilder(self.folder, file, self._resources.find, leave_out_secrets=is_first)
-                return builder.create(listed, tracked)
-
-        return await anyio.to_thread.run_sync(create_draft)
-
-    async def _commit_draft(
-        self, draft: Draft, repository: Repository, blobs: Path, tip: str | None, message: _Message
+    def _commit(
+        self,
+        repository: Repository,
+        tip: str | None,
+        listed: Sequence[bytes],
+        message: _Message,
+        *,
+        is_first: bool = False,
     ) -> CommitOutcome | None:
+        """Commit all changes since the commit `tip`. Return None if another git process has moved or locked the branch.
+
+        Args:
+            repository: the repository.
+            tip: id of the newest commit; None: there is none.
+            listed: paths of the existing files that are not ignored.
+            message: the commit message.
+            is_first: True: make a commit even without changes, and leave files out that contain secrets.
+        """
+        blobs = repository.scratch / "blobs"
+        with blobs.open("wb") as file:
+            builder = DraftBuilder(self.folder, file, self._resources.find, leave_out_secrets=is_first)
+            draft = builder.create(listed, repository.list_tracked(tip))
+        if not draft.changes and not is_first:
+            return CommitOutcome(None, draft.left_out)
         subject, body = message.subject, "\n\n".join(filter(None, [message.body, format_left_out(draft.left_out)]))
         at = self._resources.clock() // 1000
         text = f"{subject}\n\n{body}\n" if body else f"{subject}\n"
-        oid = await repository.commit(blobs, tip, draft.changes, text, at)
+        oid = repository.commit(blobs, tip, draft.changes, text, at)
         if oid is None:
             return None
         commit = Commit(
@@ -390,10 +372,23 @@ class Workspace:
         )
         return CommitOutcome(commit, draft.left_out)
 
-    async def _settle(self, outcome: CommitOutcome) -> None:
-        if outcome.commit is not None:
-            async with open_repository(self._resources.git, self.folder) as repository:
-                await repository.settle(outcome.commit.oid)
+    def _read_history(self, limit: int, include_diff: bool, user_id: str | None) -> History:  # noqa: FBT001
+        if not recover(self.folder):
+            return History(commits=[])
+        with open_repository(self._resources.git, self.folder) as repository:
+            tip = repository.get_tip()
+            commits = [] if tip is None else repository.log(tip, limit)
+            if not include_diff or len(commits) < 2:
+                return History(commits=commits)
+            found = repository.diff(commits[-1].oid, commits[0].oid, user_id)
+            more = f"[{found.missing:,} more bytes of this diff are left out]\n" if found.missing else ""
+            return History(commits=commits, diff=found.text + more or None)
+
+    def _write(self, name: str, data: bytes) -> None:
+        try:
+            write_file(self.folder, name, data)
+        except OSError as exc:
+            raise self._make_error("written to", exc) from exc
 
     def _check_message(self, message: _Message) -> None:
         """Raise `SecretBlocked` if a commit message contains a secret."""

@@ -84,8 +84,6 @@ WORKSPACES = "workspaces"
 
 def check_workspaces(config: Config) -> Iterator[Finding]:
     """If workspaces are enabled, check that git and the search for secrets work. No folder is created."""
-    import anyio
-
     from holdfast.config.build import build_workspace_settings
     from holdfast.holdfast import get_milliseconds
     from holdfast.workspace import Workspaces
@@ -94,10 +92,8 @@ def check_workspaces(config: Config) -> Iterator[Finding]:
     if settings is None:
         return
 
-    async def read_version() -> str:
-        return await Workspaces.from_settings(settings, get_milliseconds).git.get_version()
-
     try:
-        yield ok(WORKSPACES, f"{settings.path}: {anyio.run(read_version)}")
+        version = Workspaces.from_settings(settings, get_milliseconds).git.get_version()
+        yield ok(WORKSPACES, f"{settings.path}: {version}")
     except HoldfastError as error:
         yield fail(WORKSPACES, str(error), "sessions work without it, but nothing is committed")
