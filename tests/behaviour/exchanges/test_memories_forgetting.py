@@ -27,7 +27,8 @@ async def sourced(x: Exchange, *names: str) -> None:
             person, _, place = one.rpartition("/")
             named: dict[str, Any] = {"session_id": place[0], "user_id": person or "ada"}
             sources.append({**named, **({"seqs": [int(seq) for seq in place[1:]]} if place[1:] else {})})
-        whose: dict[str, Any] = {"app": {"scope": "app"}, "guide": {"agent": "guide"}}.get(owner, {"user_id": owner})
+        agents: dict[str, Any] = {agent: {"agent": agent} for agent in ("guide", "other")}
+        whose = {"app": {"scope": "app"}, **agents}.get(owner, {"user_id": owner})
         await keep(x, name, **{"user_id": None, **whose}, sources=sources)
 
 
@@ -102,7 +103,9 @@ async def test_an_erased_message_takes_its_memories_along(x: Exchange) -> None:
 async def test_a_deleted_user_leaves_no_memories(x: Exchange) -> None:
     await x.post("/v1/sessions", id="s", user_id="ada")
     await x.post("/v1/sessions/s/messages?user_id=ada", messages=[user("Hello."), assistant("Hi.")])
-    await sourced(x, "ada:s0", "app:s0", "app:s0,bob/s0", "guide:s,t", "guide:bob/s", "bob:bob/s", "app:adam/s")
+    await sourced(
+        x, "ada:s0", "app:s0", "app:s0,bob/s0", "guide:s,t", "guide:bob/s", "other:s", "bob:bob/s", "app:adam/s"
+    )
     await x.served.native.memories.recall("ada app", user_id="ada")
     await x.delete("/v1/users/ada")
     await show(x)

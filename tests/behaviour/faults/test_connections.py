@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
+import socket
+import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 import holdfast
 from holdfast.errors import InvalidRequest, StoreUnavailable
@@ -87,10 +94,13 @@ async def test_a_message_that_the_server_does_not_take_names_its_setting(world: 
 async def test_damaged_rows_are_reported(world: World, url: str) -> None:
     """Other sessions work."""
     async with world.open(store=url) as hf:
-        session = await hf.given("s", user("a"))
-        await asyncio.to_thread(get_server(url).in_place, url, "UPDATE entries SET payload = 'no JSON';")
-        with refused("store_corrupt", "damaged"):
-            await session.messages()
+        session, state = await hf.given("s", user("a")), State(hf, user="ada")
+        await state.set(**{"user:n": 1})
+        damage = "UPDATE entries SET payload = 'no JSON'; UPDATE state_values SET data = 'no JSON';"
+        await asyncio.to_thread(get_server(url).in_place, url, damage)
+        for call, key in ((session.messages(), ""), (state.increment("user:n"), "user:n' is ")):
+            with refused("store_corrupt", f"{key}damaged"):
+                await call
         assert texts(await (await hf.given("t", user("b"))).messages()) == ["b"]
 
 
@@ -117,3 +127,47 @@ async def test_an_invalid_url_is_refused_without_its_password(scheme: str, rest:
         async with holdfast.open(f"{scheme}://{rest}"):
             pass
     assert "secret" not in str(caught.value)
+
+
+GREETING = bytes.fromhex(
+    "4500" + "0000" + "0a3800" + "00" * 4 + "31" * 8 + "00088a21020008000d" + "00" * 10 + "31" * 12 + "00"
+)
+GREETING += b"mysql_native_password\0"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "mode", "is_trusted"),
+    [("postgresql", "require", True), ("mysql", "require", True), ("mysql", "verify-full", False)],
+)
+async def test_only_verify_full_verifies_the_certificate(
+    scheme: str, mode: str, is_trusted: bool, tmp_path: Path
+) -> None:
+    key, name, now = ec.generate_private_key(ec.SECP256R1()), x509.Name([]), dt.datetime.now(dt.UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + dt.timedelta(1))
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (tmp_path / "pem").write_bytes(private + made.sign(key, hashes.SHA256()).public_bytes(pem))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "pem")
+    greeting, size, answer = (GREETING, 36, b"") if scheme == "mysql" else (b"", 8, b"S")
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"{scheme}://ada:x@127.0.0.1:{listener.getsockname()[1]}/db?sslmode={mode}"
+
+    def encrypt() -> bool:
+        """Return True if the client sends something over an encrypted connection."""
+        with listener:
+            listener.settimeout(10)
+            connection = listener.accept()[0]
+        with connection:
+            connection.settimeout(10)
+            connection.sendall(greeting)
+            connection.recv(size, socket.MSG_WAITALL)
+            connection.sendall(answer)
+            with suppress(OSError), context.wrap_socket(connection, server_side=True) as encrypted:
+                return bool(encrypted.recv(1))
+        return False
+
+    encrypted = asyncio.create_task(asyncio.to_thread(encrypt))
+    with pytest.raises(StoreUnavailable):
+        await holdfast.open(url).__aenter__()
+    assert await encrypted is is_trusted
