@@ -231,20 +231,6 @@ async def test_request_overrides_on_disconnect(config: str) -> None:
         assert sent[1]["content"] == (TEXT if other == "finish" else WORDS[0])
 
 
-async def test_waiting_turn_is_dropped_with_its_client() -> None:
-    gate = Gate()
-    async with gateway([Reply(text="first", hold=gate), "fine"], FINISH) as (served, upstream):
-        first = asyncio.create_task(served.chat("a"))
-        await upstream.until(lambda: upstream.requests)
-        line = await Line.ask(served.port, "never")
-        await until(lambda: len(get_queue(served.hf)) == 2)
-        line.drop()
-        await until(lambda: len(get_queue(served.hf)) == 1)
-        gate.open()
-        await first
-        assert await served.log() == [("user", "a"), ("assistant", "first")]
-
-
 async def test_model_failure_without_a_client_is_stored() -> None:
     """The partial reply is stored and marked."""
     gate = Gate()

@@ -18,7 +18,6 @@ from holdfast.limits import LISTED_ARTIFACTS, LOADED_IMAGE_BYTES
 from holdfast.secrets import Guard, make_redactor
 from holdfast.tools.artifacts import ArtifactTools
 from holdfast.tools.context import State, ToolContext, TurnState
-from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.tool import ToolLimits
 from holdfast.turns.respond import collect_reply
 from tests.amounts import examples
@@ -251,22 +250,6 @@ def _call() -> dict[str, Any]:
     return {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 
 
-async def test_artifact_of_the_python_tool_can_be_loaded() -> None:
-    code = "open('out.csv', 'w').write('a,b\\n1,2\\n')"
-    agents = {"a": Agent(name="a", tools=("python", "load_artifact"))}
-    calls = [
-        make_reply(None, ("p", "python", {"code": code})),
-        make_reply(None, ("l", "load_artifact", {"name": "out.csv"})),
-        "ok",
-    ]
-    async with bench(calls, agents=agents, python=PythonSettings(unsandboxed=True)) as made:
-        turn = made.turn("Hi", agent="a")
-        await collect_reply(turn)
-        log = await made.log()
-        assert log[-2].message.text == "a,b\n1,2\n"
-        assert turn.summarize()["artifacts"] == [{"name": "out.csv", "version": 0}]
-
-
 # -- artifacts of a reply --------------------------------------------------------------------
 
 
@@ -275,34 +258,6 @@ async def ask(made: Bench, text: str = "Hi", **fields: Any) -> tuple[dict[str, A
     turn = made.turn(text, agent="a", **fields)
     await collect_reply(turn)
     return turn.summarize(), (await made.log())[-1].metadata
-
-
-async def test_reply_lists_artifacts_saved_in_its_turn() -> None:
-    def own(context: ToolContext) -> Any:
-        """Save by a function."""
-        return _save(context)
-
-    agents = {"a": Agent(name="a", tools=(*ALL, "own"))}
-    calls = [
-        make_reply(None, ("c", "save_artifact", {"name": "a.md", "content": "1"})),
-        make_reply(None, ("c", "save_artifact", {"name": "a.md", "content": "2"}), ("d", "own", {})),
-        make_reply("Saved."),
-        make_reply("Nothing new."),
-    ]
-    async with bench(calls, own, agents=agents) as made:
-        told, metadata = await ask(made, idempotency_key="k", fingerprint=b"f")
-        assert sorted(one["name"] for one in told["artifacts"]) == ["a.md", "own.txt"]
-        assert {"name": "a.md", "version": 1} in told["artifacts"]
-        assert metadata["artifacts"] == told["artifacts"]
-        assert (await ask(made, idempotency_key="k", fingerprint=b"f"))[0]["artifacts"] == told["artifacts"]
-        later, metadata = await ask(made, "And?")
-        assert "artifacts" not in later
-        assert not metadata
-
-
-async def _save(context: ToolContext) -> str:
-    await context.artifacts.save("own.txt", "x")
-    return "saved"
 
 
 async def test_failure_message_lists_artifacts_saved_before() -> None:

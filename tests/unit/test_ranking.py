@@ -234,25 +234,6 @@ def test_a_page_equals_the_first_hits_of_the_full_ranking(talk: list[list[str]],
     assert rank(question, everything, limit=limit) == rank(question, everything)[:limit]
 
 
-def test_answer_is_found_through_the_question_before_it() -> None:
-    talk = [
-        ["What did your sister paint?", "A lake, at sunrise.", "How lovely"],
-        ["my sister came", "I see"],
-        ["nothing", "of", "note"],
-    ]
-    hits = rank(parse_question("What did the sister paint?", now=NOW), documents(talk))
-    assert (hits[0].candidate.session, hits[0].candidate.seq) == ("s0", 1)
-    assert hits[0].parts.own == 0
-    assert hits[0].parts.near > 0
-
-
-def test_messages_of_the_named_speaker_rank_first() -> None:
-    talk = [["the dog sleeps"], ["nothing much", "the dog sleeps"]]
-    for name, session in (("Ana", "s0"), ("Ben", "s1")):
-        hits = rank(parse_question(f"Where does the dog of {name} sleep?", now=NOW), documents(talk))
-        assert hits[0].candidate.session == session
-
-
 def test_messages_of_the_asked_role_rank_first() -> None:
     talk = [["the dog sleeps"], ["nothing much", "the dog sleeps"]]
     assert rank(parse_question("What did I say about the dog?", now=NOW), documents(talk))[0].candidate.role == "user"
