@@ -138,6 +138,7 @@ OF_A_TENANT: dict[str, Call] = {
     "use_key": lambda store, ref: store.use_key("k1", timestamp=50),
     "deletions": lambda store, ref: store.deletions(),
     "removals": lambda store, ref: store.removals("i"),
+    "has_index": lambda store, ref: store.has_index("i"),
     "forget_index": lambda store, ref: store.forget_index("i"),
     "jobs": lambda store, ref: store.jobs(),
     "sharing": lambda store, ref: store.sharing(ref.user_id, IDENTITY),

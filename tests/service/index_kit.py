@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.indexes.documents import get_channel, select_findable
+from holdfast.indexes.documents import make_entry_texts
 from holdfast.indexes.indexed_store import IndexedStore
 from holdfast.indexes.service import IndexService
 from holdfast.recall.base import Index, Lookup, Space
@@ -85,7 +85,8 @@ class Bench:
             await self.elsewhere.get(ref)
         except SessionNotFound:
             return None
-        return {one.entry.seq: one.digest for one in select_findable(await self.elsewhere.entries(ref)) if one.words}
+        texts, _, _ = make_entry_texts(await self.elsewhere.entries(ref))
+        return {one.document.seq: one.document.digest for one in texts}
 
     async def check(self, refs: Sequence[SessionRef]) -> None:
         """Check that the index contains what the logs say, each entry at its place."""
@@ -106,11 +107,11 @@ class Bench:
 
     async def _check_places(self, ref: SessionRef) -> None:
         """Check that neighbours in the log have neighbouring places, except for gaps, which only grow."""
-        said_there = [one for one in select_findable(await self.elsewhere.entries(ref)) if one.words]
-        documents = await self.index.at(Space("talk", ref.user_id), ref.id, [one.entry.seq for one in said_there])
+        said_there = [one.document for one in make_entry_texts(await self.elsewhere.entries(ref))[0]]
+        documents = await self.index.at(Space("talk", ref.user_id), ref.id, [one.seq for one in said_there])
         place = {one.seq: one.place for one in documents}
         for channel in ("talk", "tool"):
-            places = [place[one.entry.seq] for one in said_there if get_channel(one.entry) == channel]
+            places = [place[one.seq] for one in said_there if one.channel == channel]
             assert places == sorted(set(places)), ref
         frequencies = await self.index.lookup(Lookup(space=Space("talk", ref.user_id)))
         assert frequencies.documents >= 0

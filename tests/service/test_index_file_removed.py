@@ -14,7 +14,7 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.indexes import lazy_index
-from holdfast.indexes.backfill import Walker
+from holdfast.indexes.scan import Scanner
 from holdfast.indexes.service import IndexService
 from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import SearchOptions
@@ -92,15 +92,15 @@ async def test_old_index_does_not_damage_the_new_files(
 
 async def test_walk_across_two_indexes_is_not_recorded(at: FileBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the new index would count as complete after a partial walk."""
-    newest: Callable[..., Any] = Walker._iter_newest
+    newest: Callable[..., Any] = Scanner._iterate_newest
 
-    async def remove_during_walk(walker: Walker, until: int | None) -> AsyncIterator[Any]:
+    async def remove_during_walk(scanner: Scanner, until: int | None) -> AsyncIterator[Any]:
         at.remove()
-        monkeypatch.setattr(Walker, "_iter_newest", newest)
+        monkeypatch.setattr(Scanner, "_iterate_newest", newest)
         for session in tuple[Any, ...]():
             yield session
 
-    monkeypatch.setattr(Walker, "_iter_newest", remove_during_walk)
+    monkeypatch.setattr(Scanner, "_iterate_newest", remove_during_walk)
     await at.index.walk()
     assert (await at.index.status()).walked_at is None
     assert await at.search("kelp") == ["the kelp is in the cellar"]
@@ -112,14 +112,14 @@ async def test_search_during_the_first_walk_reports_incomplete_results(
     """It does not wait for the rest. After the first walk there is no note."""
     async with open_bench(tmp_path, index=None) as made:
         await made.add_message("the kelp is in the cellar")
-    walk: Callable[..., Awaitable[Any]] = Walker.walk
+    walk: Callable[..., Awaitable[Any]] = Scanner.walk
     may_continue = asyncio.Event()
 
-    async def slow(walker: Walker, **asked: Any) -> Any:
+    async def slow(scanner: Scanner, **asked: Any) -> Any:
         await may_continue.wait()
-        return await walk(walker, **asked)
+        return await walk(scanner, **asked)
 
-    monkeypatch.setattr(Walker, "walk", slow)
+    monkeypatch.setattr(Scanner, "walk", slow)
     async with open_bench(tmp_path) as at:
         await at.add_message("the dulse is in the attic", "new")
         before = await search_conversations(at.hf.engine, "ada", "attic kelp", SearchOptions(fresh=0.5))
@@ -131,15 +131,15 @@ async def test_search_during_the_first_walk_reports_incomplete_results(
 
 
 async def test_failed_first_walk_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    walk: Callable[..., Awaitable[Any]] = Walker.walk
+    walk: Callable[..., Awaitable[Any]] = Scanner.walk
 
-    async def fails(walker: Walker, **_: Any) -> Any:
-        monkeypatch.setattr(Walker, "walk", walk)
+    async def fails(scanner: Scanner, **_: Any) -> Any:
+        monkeypatch.setattr(Scanner, "walk", walk)
         raise StoreUnavailable("away")
 
     async with open_bench(tmp_path, index=None) as made:
         await made.add_message("the kelp is in the cellar")
-    monkeypatch.setattr(Walker, "walk", fails)
+    monkeypatch.setattr(Scanner, "walk", fails)
     async with open_bench(tmp_path) as at:
         assert len((await at.hf.search("kelp", "ada")).notes) == 1
         assert at.index.failures["walking"] == 1

@@ -13,7 +13,7 @@ import pytest
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import get_milliseconds
-from holdfast.indexes import rebuild
+from holdfast.indexes import scan
 from holdfast.indexes.throttle import read_name
 from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.recall import terms
@@ -168,7 +168,7 @@ async def test_new_analyzer_version_rebuilds_the_index(
     async with bench() as one:
         await make_sessions(one)
         await one.service.walk()
-        monkeypatch.setattr(rebuild, "VERSION", terms.VERSION + 1)
+        monkeypatch.setattr(scan, "VERSION", terms.VERSION + 1)
         await one.service.walk()
         epochs = {(await one.index.progress(SPACE, ref.id)).epoch for ref in REFS}  # type: ignore[union-attr]
         assert epochs == {1}
@@ -180,8 +180,8 @@ async def test_new_analyzer_version_rebuilds_the_index(
 
 async def _change_notes(one: Bench, **changes: Any) -> dict[str, Any]:
     """Change the stored state of rebuilds, as another release would. Return it."""
-    notes: dict[str, Any] = {**json.loads(await one.index.note(rebuild.NOTE) or b"{}"), **changes}
-    await one.index.keep_note(rebuild.NOTE, json.dumps(notes).encode())
+    notes: dict[str, Any] = {**json.loads(await one.index.note(scan.REBUILDS) or b"{}"), **changes}
+    await one.index.keep_note(scan.REBUILDS, json.dumps(notes).encode())
     return notes
 
 
@@ -234,6 +234,7 @@ async def test_memory_forgotten_during_an_update_is_not_indexed(
 
         monkeypatch.setattr(one.elsewhere, "memories", forget_after_read)
         await one.service.index_memories(OWNER)
+        await one.service.apply_removals()
         assert await _list_indexed(one) == [second.number]
         await other.close()
 

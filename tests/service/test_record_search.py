@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.domain.artifact import UserRef
-from holdfast.indexes.records import to_record_source
+from holdfast.indexes.sources import to_record_source
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.recall.base import Index, Lookup, Space
 from holdfast.sessions.records import Records

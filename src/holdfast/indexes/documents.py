@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from holdfast.domain.memory import Memory
 from holdfast.domain.messages import UNSPOKEN_PARTS, Message, Part
 from holdfast.domain.record import SearchableRecord, encode_place
 from holdfast.domain.session import JOINED, SPEAKER, Entry
 from holdfast.limits import INDEX_TERMS
-from holdfast.recall.base import PLACES, Channel, Document
+from holdfast.recall.base import PLACES, Document
 from holdfast.recall.details import analyse
 
 DIGEST_BYTES: Final = 16
@@ -24,27 +26,18 @@ _DESCRIPTION_FIELDS: Final = ("transcript", "caption", "alt_text")
 _ROLES: Final = frozenset({"user", "assistant", "tool"})
 
 
-class FindableEntry(NamedTuple):
-    """An entry that gets a place in the index, its searchable text, and the digest of this text.
+class Text(NamedTuple):
+    """A text to index, and its document, which is not analysed yet."""
 
-    The text of an erased entry is empty.
-    """
-
-    entry: Entry
+    document: Document
     words: str
-    digest: bytes
 
-
-def select_findable(entries: Iterable[Entry]) -> Iterator[FindableEntry]:
-    """Yield the entries that have searchable text, and the erased entries.
-
-    An erased entry has no document, but still takes a place. So the distance between its neighbours does not change by a rebuild,
-    and searches give the same results.
-    """
-    for entry in entries:
-        words = extract_words(entry)
-        if words or (entry.erased and _is_indexable(entry)):
-            yield FindableEntry(entry, words, compute_digest(words))
+    def analyse(self) -> Document:
+        """Return the document with the terms of its text."""
+        terms, detail = analyse(self.words, self.document.at)
+        return msgspec.structs.replace(
+            self.document, length=terms.length, terms=terms.counts, traits=terms.traits, detail=detail
+        )
 
 
 def extract_words(entry: Entry) -> str:
@@ -99,52 +92,38 @@ def compute_digest(words: str) -> bytes:
     return blake2b(words.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
-def get_channel(entry: Entry) -> Channel:
-    """Return the channel to which the document of an entry belongs."""
-    return "tool" if entry.message.role == "tool" else "talk"
+def make_entry_texts(entries: Iterable[Entry], talk: int = 0, tool: int = 0) -> tuple[list[Text], int, int]:
+    """Return the texts of consecutive entries, and the next free place of each channel.
 
-
-class Places(NamedTuple):
-    """The next free place of each channel."""
-
-    talk: int = 0
-    tool: int = 0
-
-
-def make_documents(findable: Sequence[FindableEntry], places: Places) -> tuple[list[Document], Places]:
-    """Return the documents of consecutive entries, and the next free places.
+    An erased entry has no document, but still takes a place. So the distance between its neighbours does not change by a rebuild,
+    and searches give the same results.
 
     Args:
-        findable: the entries, in order.
-        places: the first free place of each channel.
+        entries: the entries, in order.
+        talk: the first free place of messages of user and assistant.
+        tool: the first free place of tool results.
     """
-    documents: list[Document] = []
-    talk, tool = places
-    for one in findable:
-        in_talk = get_channel(one.entry) == "talk"
-        if one.words:
-            documents.append(make_document(one, talk if in_talk else tool))
-        talk, tool = talk + in_talk, tool + (not in_talk)
-    return documents, Places(talk, tool)
+    texts: list[Text] = []
+    for entry in entries:
+        words = extract_words(entry)
+        in_talk = entry.message.role != "tool"
+        if words:
+            texts.append(Text(_make_entry_document(entry, words, talk if in_talk else tool), words))
+        if words or (entry.erased and _is_indexable(entry)):
+            talk, tool = talk + in_talk, tool + (not in_talk)
+    return texts, talk, tool
 
 
-def make_document(findable: FindableEntry, place: int) -> Document:
-    """Return the document of one entry."""
-    entry = findable.entry
-    terms, detail = analyse(findable.words, entry.timestamp)
+def _make_entry_document(entry: Entry, words: str, place: int) -> Document:
     return Document(
         seq=entry.seq,
-        channel=get_channel(entry),
+        channel="tool" if entry.message.role == "tool" else "talk",
         place=place,
         role=entry.message.role,
         agent=entry.agent,
         name=find_speaker(entry),
         at=entry.timestamp,
-        digest=findable.digest,
-        length=terms.length,
-        terms=terms.counts,
-        traits=terms.traits,
-        detail=detail,
+        digest=compute_digest(words),
     )
 
 
@@ -175,38 +154,24 @@ def split_for_writes(documents: Sequence[Document]) -> list[list[Document]]:
     return parts
 
 
-def make_memory_document(memory: Memory) -> Document:
-    """Return the document of a memory. The memory's number serves as the `seq` and the place of the document."""
-    terms, detail = analyse(memory.words, memory.updated_at)
-    return Document(
-        seq=memory.number,
-        place=memory.number,
-        role="user",
-        agent=memory.agent,
-        at=memory.updated_at,
-        digest=compute_digest(memory.words),
-        length=terms.length,
-        terms=terms.counts,
-        traits=terms.traits,
-        detail=detail,
-    )
+def make_memory_text(memory: Memory) -> Text:
+    """Return the text of a memory. The memory's number serves as the `seq` and the place of the document."""
+    number, words = memory.number, memory.words
+    at, digest = memory.updated_at, compute_digest(words)
+    return Text(Document(seq=number, place=number, role="user", agent=memory.agent, at=at, digest=digest), words)
 
 
-def make_record_document(record: SearchableRecord) -> Document:
-    """Return the document of a searchable record. Its `seq` is the record's number, and its `name` the record's namespace and key.
+def make_record_text(record: SearchableRecord) -> Text:
+    """Return the text of a searchable record. Its `seq` is the record's number, and its `name` the record's namespace and key.
 
     An owner that has created more searchable records than there are places uses the first places again.
     """
-    terms, detail = analyse(record.text, record.updated_at)
-    return Document(
+    document = Document(
         seq=record.number,
         place=record.number % PLACES,
         role="user",
         name=encode_place(record.name).decode(),
         at=record.updated_at,
         digest=compute_digest(record.text),
-        length=terms.length,
-        terms=terms.counts,
-        traits=terms.traits,
-        detail=detail,
     )
+    return Text(document, record.text)

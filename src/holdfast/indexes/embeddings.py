@@ -15,15 +15,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Final
 
-from holdfast.domain.memory import Owner
 from holdfast.embedders import Embedder
 from holdfast.errors import EmbeddingFailed
-from holdfast.indexes.documents import compute_digest, extract_words
-from holdfast.indexes.records import RecordFeeder
+from holdfast.indexes.documents import compute_digest
+from holdfast.indexes.sources import SourceName
 from holdfast.indexes.throttle import Leases
+from holdfast.indexes.updates import IndexUpdater
 from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_FAILURES, EMBEDDING_TRIES, INDEX_PAUSE_SECONDS
-from holdfast.recall.base import Index, Pending, Source, Space, Vectored
-from holdfast.stores.base import Store
+from holdfast.recall.base import Index, Pending, Space, Vectored
 
 _log: Final = logging.getLogger("holdfast.indexing")
 _BACKLOG_LIMIT: Final = 1000
@@ -33,27 +32,23 @@ class BatchEmbedder:
     """Embeds documents of one tenant's index that have no vector of the configured model.
 
     Args:
-        store: the store of sessions; it must include expired sessions that are not deleted yet.
         index: the tenant's index.
         embedder: makes the vectors.
-        stale: called with the space and the id of a source whose documents no longer match the log.
-        records: reads the texts of records.
+        updater: finds the texts of documents.
+        check: called with the name of a source and numbers of its documents that no longer match the store.
     """
 
     def __init__(
         self,
-        store: Store,
         index: Index,
         embedder: Embedder,
-        stale: Callable[[Space, str], Awaitable[None]],
-        *,
-        records: RecordFeeder,
+        updater: IndexUpdater,
+        check: Callable[[SourceName, Sequence[int]], Awaitable[None]],
     ) -> None:
-        self._store = store
         self._index = index
         self._embedder = embedder
-        self._stale = stale
-        self._records = records
+        self._updater = updater
+        self._check = check
         self._failed: dict[Pending, int] = {}
         self._checked = False
 
@@ -101,11 +96,10 @@ class BatchEmbedder:
     async def _embed_space(self, space: Space, some: Sequence[Pending]) -> None:
         model = self._embedder.name
         texts = await self._read_texts(space, some)
-        for source_id in {one.source.id for one in some if one not in texts}:
-            await self._stale(space, source_id)
-        for one in some:
-            if one not in texts:
-                self._failed[one] = EMBEDDING_TRIES
+        for source, stale in groupby([one for one in some if one not in texts], key=lambda one: one.source):
+            seqs = [one.seq for one in stale]
+            await self._check(SourceName(space, source.id), seqs)
+        self._failed |= {one: EMBEDDING_TRIES for one in some if one not in texts}
         known = dict(await self._index.vectors(model, [one.digest for one in texts], space=space))
         new = {one.digest: text for one, text in texts.items() if one.digest not in known}
         failure: EmbeddingFailed | None = None
@@ -131,39 +125,18 @@ class BatchEmbedder:
             if one.digest in failed:
                 self._failed[one] = self._failed.get(one, 0) + tries
 
-    # -- texts -------------------------------------------------------------
-
     async def _read_texts(self, space: Space, some: Sequence[Pending]) -> dict[Pending, str]:
-        """Return the texts of documents. Documents that no longer match the log are left out."""
+        """Return the texts of documents. Documents that no longer match the store are left out."""
         found: dict[Pending, str] = {}
         for source, of_source in groupby(some, key=lambda one: one.source):
             group = list(of_source)
-            read = {"talk": self._read_entries, "record": self._read_records}.get(space.kind, self._read_memories)
-            words = await read(space, source, [one.seq for one in group])
+            stored = self._updater.find_stored(SourceName(space, source.id))
+            texts = await stored.read_texts(source.identity, [one.seq for one in group])
             for one in group:
-                text = words.get(one.seq)
+                text = texts.get(one.seq)
                 if text is not None and compute_digest(text) == one.digest:
                     found[one] = text.encode("utf-8", "replace").decode()
         return found
-
-    async def _read_entries(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, str]:
-        found = await self._store.entries_at(space.name, [(source.id, seq) for seq in seqs])
-        for one in found.values():
-            if one.damage is not None:
-                raise one.damage
-        return {
-            seq: extract_words(one.entries[seq]) for (_, seq), one in found.items() if one.identity == source.identity
-        }
-
-    async def _read_records(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, str]:
-        found = await self._records.read_texts(space, source.id, seqs)
-        return {number: one.text for number, one in found.items()}
-
-    async def _read_memories(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, str]:
-        assert space.kind != "talk", "an owner's"
-        assert space.kind != "record", "an owner's"
-        page = await self._store.memories(Owner(space.kind, space.name), numbers=seqs, limit=len(seqs))
-        return {one.number: one.words for one in page.memories}
 
 
 _FIRST_PAUSE: Final = 0.5

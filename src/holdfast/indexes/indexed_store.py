@@ -53,14 +53,14 @@ class IndexedStore(StoreWrapper):
 
     def _report_append(self, write: Append, appended: Appended) -> None:
         if write.entries or write.retire_from is not None:
-            self._index.record_write(appended.session, entries=len(appended.entries), cut=write.retire_from)
+            self._index.schedule(appended.session.ref)
 
     async def _handle_records(
         self, owner: RecordOwner, changes: Sequence[RecordChange], changed: ChangedRecords
     ) -> None:
         """Have the searchable records of a write indexed, and delete the documents of records that are not searchable any more."""
         if any(isinstance(change, PutRecord) and change.text is not None for change in changes):
-            self._index.records.schedule(owner)
+            self._index.schedule_records(owner)
         if changed.unsearchable:
             await self._index.apply_removals()
 
@@ -93,11 +93,11 @@ class IndexedStore(StoreWrapper):
         super().note_append(ref, write, appended)
         self._report_append(write, appended)
         if any(isinstance(change, PutRecord) and change.text is not None for change in write.records):
-            self._index.records.schedule(ref)
+            self._index.schedule_records(ref)
 
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
         installed = await self.inner.replace(new, entries, **more)
-        self._index.record_write(installed.session, entries=len(entries), cut=0)
+        self._index.schedule(installed.session.ref)
         if new.past is not None or not more.get("fresh"):
             await self._index.apply_removals()
         return installed
@@ -105,7 +105,7 @@ class IndexedStore(StoreWrapper):
     async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
         forked = await self.inner.fork(new, source, stop, pins=pins)
         if forked is not None:
-            self._index.record_write(forked, entries=forked.tail.next_seq, cut=0)
+            self._index.schedule(forked.ref)
         return forked
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:

@@ -1,586 +1,238 @@
-"""Bring a session's documents in an index up to date with the session's log.
+"""Read from the store what an index needs: the changes of a source since it was indexed, and texts by number.
 
-A *source* is a session as it is in the index: its documents, and its *progress*, which says up to which version and entry the
-session is indexed. A *retired* entry is one that a write has removed from the current conversation, for example an edit; all
-later entries are retired with it. The *place* of a document is its position among the documents of the same source. The work
-depends on what has changed in the session:
-
-    not indexed yet        -> create an empty source, then add entries; so a deletion of the session meanwhile is noticed
-    only new entries       -> read the log from the first entry that is not indexed
-    entries were retired   -> delete their documents, then read the log from there (only if this process has observed the writes)
-    any other change       -> compare all documents with the log, page by page, and write the differences
-
-Each write to the index contains the progress that it expects. If another process has written in the meantime, the write fails and
-the work is repeated.
-
-`SessionQueue` contains the sessions to index, in the order in which they are due. A session is queued only once, no matter how often
-it is written to.
+A *source* is one session, all memories of one owner, or all searchable records of one owner. A text of a source has a number, its
+`seq`: the position in the log, or the number of the memory or record. The *progress* of a source is stored in the index, and says which
+changes are indexed.
 """
 
 from __future__ import annotations
 
-import asyncio
-import heapq
-from collections.abc import Callable, Iterator, Sequence
-from itertools import count
-from typing import Final
-from weakref import WeakValueDictionary
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
-import msgspec
+from msgspec.structs import replace
 
-from holdfast.accounting import Owner, charge_to, run_cpu
-from holdfast.domain.session import Entry, Session, SessionRef
+from holdfast.domain.artifact import UserRef
+from holdfast.domain.memory import Owner
+from holdfast.domain.record import RecordOwner, SearchablePage, TenantRef, decode_place
+from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.indexes.documents import (
-    FindableEntry,
-    Places,
-    get_channel,
-    make_documents,
-    select_findable,
-    split_for_writes,
-)
-from holdfast.indexes.throttle import Throttle
-from holdfast.limits import INDEX_INLINE_CHARS, INDEX_PAGE
-from holdfast.recall.base import Batch, Channel, Document, Index, Progress, Source, Space
+from holdfast.indexes.documents import Text, extract_words, make_entry_texts, make_memory_text, make_record_text
+from holdfast.limits import INDEX_PAGE
+from holdfast.recall.base import Index, Progress, Space
 from holdfast.stores.base import Store
 
-INVALID: Final = -1
-"""Version in the progress of a source that must be compared with its log; see `mark_progress`."""
-_PIECE: Final = 1_000
-"""Number of characters that are analysed in one step. Other work can run between steps."""
-_TRIES: Final = 8
+PAGE: Final = 100
+"""Maximum number of memories, records or texts that are read at a time."""
 _DIGEST_PAGE: Final = 1000
 
 
-class ObservedWrites(msgspec.Struct):
-    """Consecutive writes to a session that this process has observed, so that the whole source need not be compared."""
+class SourceName(NamedTuple):
+    """The space and the id of a source."""
 
-    first: int
-    """The version of the session before the first of these writes."""
-    last: int
-    """The version of the session after the last of these writes."""
-    cut: int | None = None
-    """`seq` of the first entry that these writes have retired; None: none. Live entries at or after this `seq` were added later."""
-
-    def covers(self, known: Progress, session: Session) -> bool:
-        """Return True if these writes explain all differences between the log and the indexed entries."""
-        goes_on = self.first <= known.version <= session.version  # otherwise the store was restored from a copy
-        return known.complete and goes_on and session.reshaped <= self.last
-
-
-class UpdateResult(msgspec.Struct, frozen=True):
-    """The number of entries that an update of a source has read, and if the update must be retried."""
-
-    entries: int = 0
-    """Number of entries that were read."""
-    again: bool = False
-    """True if the update must be retried because other processes kept writing."""
-
-
-def to_session_space(ref: SessionRef) -> Space:
-    """Return the part of the index (space) that contains the conversations of the session's user."""
-    return Space("talk", ref.user_id)
-
-
-def mark_progress(known: Progress) -> Progress:
-    """Return the progress of a source that is about to change. It always differs from the progress before."""
-    return msgspec.structs.replace(known, version=min(known.version, 0) + INVALID, complete=False)
-
-
-class Feeder:
-    """Indexes the sessions of one tenant from their logs.
-
-    Args:
-        store: the store of sessions; it must include expired sessions that are not deleted yet.
-        index: the tenant's index.
-        throttle: limits the speed of the work.
-    """
-
-    def __init__(self, store: Store, index: Index, throttle: Throttle) -> None:
-        self._store = store
-        self._index = index
-        self._throttle = throttle
-        self._at_work: WeakValueDictionary[SessionRef, asyncio.Lock] = WeakValueDictionary()
-
-    async def update_source(
-        self, ref: SessionRef, *, seen: ObservedWrites | None = None, epoch: int = 0, reanalyse: bool = False
-    ) -> UpdateResult:
-        """Bring a session's documents up to date. Delete them if the session does not exist.
-
-        Calls for the same session run one after the other, so a second call finds the work already done.
-
-        Args:
-            ref: the session.
-            seen: the writes since the last update; None: the writes are not known.
-            epoch: the number of the last rebuild.
-            reanalyse: True: analyse all entries again, unless the rebuild with the number `epoch` has done that already.
-        """
-        async with self._at_work.setdefault(ref, asyncio.Lock()):
-            return await self._update_source(ref, seen, epoch, reanalyse=reanalyse)
-
-    async def _update_source(
-        self, ref: SessionRef, seen: ObservedWrites | None, epoch: int, *, reanalyse: bool
-    ) -> UpdateResult:
-        space, entries = to_session_space(ref), 0
-        known: Progress | None = None
-        claimed = False
-        for _ in range(_TRIES):
-            known = known if claimed else await self._index.progress(space, ref.id)
-            try:
-                session = (await self._store.get(ref)).require_intact()
-            except SessionNotFound:
-                if known is not None:
-                    await self._index.drop(space, ref.id, identity=known.identity)
-                return UpdateResult(entries)
-            if known is None or known.identity != session.identity:
-                claim = Progress(identity=session.identity, version=INVALID, epoch=epoch, complete=False)
-                source = Source(ref.id, session.identity)
-                claimed = await self._index.write(space, Batch(source=source, progress=claim, expect=known))
-                known = claim  # then read the session again: it may have been deleted before the claim
-                continue
-            claimed = False
-            run = _SourceUpdate(self, session, known, max(epoch, known.epoch) if reanalyse else known.epoch)
-            done = await run.run(seen, reanalyse=reanalyse and known.epoch < epoch)
-            entries += run.entries
-            if done:
-                return UpdateResult(entries)
-        return UpdateResult(entries, again=True)
-
-    async def read_page(self, ref: SessionRef, start: int) -> tuple[Entry, ...]:
-        """Return a page of live entries, beginning with the `seq` `start`. The last page has fewer than `INDEX_PAGE` entries."""
-        return await self._store.entries(ref, start=start, limit=INDEX_PAGE)
-
-    async def analyse(self, findable: Sequence[FindableEntry], places: Places) -> tuple[list[Document], Places]:
-        """Return the documents of entries, made in small steps between which turns can run. Long texts are analysed in a thread.
-
-        Args:
-            findable: the entries.
-            places: the first free place of each channel.
-
-        Returns:
-            The documents, and the next free places.
-        """
-        documents: list[Document] = []
-        for some in _split_for_analysis(findable):
-            async with self._throttle.run_step():
-                if len(some[0].words) <= INDEX_INLINE_CHARS:
-                    found, places = make_documents(some, places)
-                else:
-                    with charge_to(
-                        Owner(self._store.tenant, "index")
-                    ):  # do not charge the request that started this task
-                        found, places = await run_cpu(make_documents, some, places)
-            documents += found
-        return documents, places
-
-    async def write(self, space: Space, batch: Batch) -> bool:
-        """Write a batch to the index at limited speed. Return False if another process has written to the source."""
-        async with self._throttle.run_step():
-            return await self._index.write(space, batch)
+    space: Space
+    id: str = ""
 
     @property
-    def index(self) -> Index:
-        """The tenant's index."""
-        return self._index
+    def session(self) -> SessionRef:
+        """The session that is the source, or that owns the records of the source."""
+        return SessionRef(self.space.name, self.id)
 
 
-class _SourceUpdate:
-    """One attempt to bring a session's documents up to date.
+def to_session_source(ref: SessionRef) -> SourceName:
+    """Return the source that contains a session."""
+    return SourceName(Space("talk", ref.user_id), ref.id)
 
-    Methods that return a bool return False if another process has written to the source.
+
+def to_memory_source(owner: Owner) -> SourceName:
+    """Return the source that contains an owner's memories."""
+    return SourceName(Space(owner.kind, owner.id))
+
+
+def to_record_source(owner: RecordOwner) -> SourceName:
+    """Return the source that contains an owner's searchable records."""
+    return SourceName(Space("record", getattr(owner, "user_id", "")), owner.id if isinstance(owner, SessionRef) else "")
+
+
+class Changes(NamedTuple):
+    """Some changes of a source that are not indexed yet, and the progress of the source once they are.
+
+    If that is not `complete`, there are more.
     """
 
-    def __init__(self, feeder: Feeder, session: Session, known: Progress, epoch: int) -> None:
-        self._feeder = feeder
-        self._session = session
-        self._ref = session.ref
-        self._space = to_session_space(session.ref)
-        self._source = Source(session.id, session.identity)
-        self._known = known
-        self._epoch = epoch
-        self.entries = 0
+    progress: Progress
+    texts: Sequence[Text] = ()
+    drop: Sequence[int] = ()
+    """Numbers of documents to delete."""
+    number: int = 0
+    """Number of entries, memories or records that were read."""
 
-    async def run(self, seen: ObservedWrites | None, *, reanalyse: bool) -> bool:
-        known, session = self._known, self._session
-        usable = session.reshaped <= known.version <= session.version
-        if known.next_seq == 0 and not known.complete:  # claimed, and still empty
-            return await self._add_new()
-        if reanalyse:
-            return await self._compare(reanalyse=True)
-        if usable and known.complete and known.version == session.version:
-            return True
-        if usable:
-            return await self._add_new()
-        if seen is not None and known.version >= 0 and seen.covers(known, session):
-            return await self._drop_retired(seen) and await self._add_new()
-        return await self._compare(reanalyse=False)
 
-    async def _write(self, progress: Progress, put: Sequence[Document] = (), drop: Sequence[int] = ()) -> bool:
-        batch = Batch(source=self._source, progress=progress, put=put, drop=drop, expect=self._known)
-        if not await self._feeder.write(self._space, batch):
-            return False
-        self._known = progress
-        return True
+class StoredSource(Protocol):
+    """A source as the store has it."""
 
-    def _make_progress(self, version: int, next_seq: int, places: Places, *, complete: bool) -> Progress:
-        return Progress(
-            identity=self._session.identity,
-            version=version,
-            next_seq=next_seq,
-            talk=places.talk,
-            tool=places.tool,
-            epoch=self._epoch,
-            complete=complete,
-        )
+    async def read_changes(self, known: Progress | None) -> Changes | None:
+        """Return the next changes after a progress; None if the store does not have the source.
 
-    # -- additions only ----------------------------------------------------
+        The progress is returned unchanged if there are none. If the identity is another one, the source is new, and the changes are empty.
+        """
 
-    async def _add_new(self) -> bool:
-        """Read the log from the first entry that is not indexed, and write the documents."""
-        at, version = self._known.next_seq, self._session.version
-        places = Places(self._known.talk, self._known.tool)
-        while True:
-            page = await self._feeder.read_page(self._ref, at)
-            self.entries += len(page)
-            last = len(page) < INDEX_PAGE
-            end = self._compute_end(page, at, last=last)
-            documents, behind = await self._feeder.analyse(list(select_findable(page)), places)
-            for part in split_for_writes(documents)[:-1]:
-                places = _advance_places(part, places)
-                progress = self._make_progress(version, part[-1].seq + 1, places, complete=False)
-                if not await self._write(progress, part):
-                    return False
-            places = behind
-            rest = split_for_writes(documents)[-1] if documents else ()
-            if not await self._write(self._make_progress(version, end, places, complete=last), rest):
-                return False
-            if last:
-                return True
-            at = end
-
-    def _compute_end(self, page: Sequence[Entry], at: int, *, last: bool) -> int:
-        """Return the `seq` after a page; after the last page, at least the end of the log when the session was read."""
-        end = page[-1].seq + 1 if page else at
-        return max(end, self._session.tail.next_seq) if last else end
-
-    # -- observed writes that retired entries --------------------------------
-
-    async def _drop_retired(self, seen: ObservedWrites) -> bool:
-        """Delete the documents of the entries that the observed writes have retired."""
-        known = self._known
-        if seen.cut is None or seen.cut >= known.next_seq:
-            return True
-        retired = await self._list_from(seen.cut)
-        places = await self._find_first_places(retired, Places(known.talk, known.tool))
-        version = max(known.version, self._session.reshaped)
-        return await self._write(self._make_progress(version, seen.cut, places, complete=False), drop=retired)
-
-    async def _list_from(self, start: int) -> list[int]:
-        seqs: list[int] = []
-        while True:
-            page = await self._feeder.index.list_digests(self._space, self._ref.id, start=start, limit=_DIGEST_PAGE)
-            seqs += [seq for seq, _ in page]
-            if len(page) < _DIGEST_PAGE:
-                return seqs
-            start = page[-1][0] + 1
-
-    async def _find_first_places(self, seqs: Sequence[int], places: Places) -> Places:
-        """Return the lowest place in each channel among documents that will be deleted, for new documents.
+    async def read_texts(self, identity: str, seqs: Sequence[int]) -> Mapping[int, str | None]:
+        """Return the texts with these numbers that the source still has, by number. A damaged text is None.
 
         Args:
-            seqs: the documents.
-            places: the places to return for a channel that none of the documents is in.
+            identity: the identity that the source must have.
+            seqs: the numbers, at most `PAGE`.
         """
-        talk, tool = places
-        for at in range(0, len(seqs), _DIGEST_PAGE):
-            for one in await self._feeder.index.at(self._space, self._ref.id, seqs[at : at + _DIGEST_PAGE]):
-                if one.role == "tool":
-                    tool = min(tool, one.place)
-                else:
-                    talk = min(talk, one.place)
-        return Places(talk, tool)
-
-    # -- unknown changes -----------------------------------------------------
-
-    async def _compare(self, *, reanalyse: bool) -> bool:
-        """Compare all documents with the log and write the differences. With `reanalyse`, write all documents.
-
-        Searches find an old document until it is replaced. Each document keeps its place or gets a lower one, so their order does
-        not change.
-        """
-        at, places, reader = 0, Places(), _DocumentReader(self._feeder.index, self._space, self._ref.id)
-        while True:
-            page = await self._feeder.read_page(self._ref, at)
-            self.entries += len(page)
-            last = len(page) < INDEX_PAGE
-            end = self._compute_end(page, at, last=last)
-            findable = list(select_findable(page))
-            there = await reader.read_until(None if last else end)
-            found = {one.entry.seq: one.digest for one in findable if one.words}
-            drop = sorted(there.keys() - found.keys())
-            if reanalyse or any(there.get(seq) != digest for seq, digest in found.items()):
-                reanalyse = True  # places change from here on
-                documents, places = await self._feeder.analyse(findable, places)
-            else:
-                documents, places = [], await self._find_next_places(findable, places)
-            if not await self._replace_page(documents, drop, end, places):
-                return False
-            if last:
-                return await self._write(self._make_progress(self._session.version, end, places, complete=True))
-            at = end
-
-    async def _replace_page(self, documents: Sequence[Document], drop: Sequence[int], end: int, places: Places) -> bool:
-        """Write the documents of a page, and delete those in `drop`.
-
-        The source stays marked as about to change. Its progress still includes the old documents that are not compared yet.
-        """
-        known, parts = self._known, split_for_writes(documents) or ([[]] if drop else [])
-        for number, part in enumerate(parts):
-            open_ = msgspec.structs.replace(
-                mark_progress(known) if known.version >= 0 else known,
-                complete=False,
-                next_seq=max(known.next_seq, end),
-                talk=max(known.talk, places.talk),
-                tool=max(known.tool, places.tool),
-            )
-            if not await self._write(open_, part, () if number else drop):
-                return False
-            known = self._known
-        return True
-
-    async def _find_next_places(self, findable: Sequence[FindableEntry], places: Places) -> Places:
-        lasts: dict[Channel, int] = {}
-        empty: dict[Channel, int] = {"talk": 0, "tool": 0}
-        for one in findable:
-            channel = get_channel(one.entry)
-            if one.words:
-                lasts[channel], empty[channel] = one.entry.seq, 0
-            else:
-                empty[channel] += 1
-        talk, tool = places
-        for found in await self._feeder.index.at(self._space, self._ref.id, sorted(lasts.values())) if lasts else ():
-            if found.role == "tool":
-                tool = found.place + 1
-            else:
-                talk = found.place + 1
-        return Places(talk + empty["talk"], tool + empty["tool"])
 
 
-class _DocumentReader:
-    """Reads the digests of a source's documents from an index in order, for a comparison with the log."""
-
-    def __init__(self, index: Index, space: Space, source_id: str) -> None:
-        self._index = index
-        self._space = space
-        self._id = source_id
-        self._read: list[tuple[int, bytes]] = []
-        self._next = 0
-        self._more = True
-
-    async def read_until(self, stop: int | None) -> dict[int, bytes]:
-        """Return the digests of the documents with a `seq` below `stop` that were not returned yet, by `seq`.
-
-        Args:
-            stop: the `seq` before which to stop; None: return the digests of all remaining documents.
-        """
-        while self._more and (stop is None or not self._read or self._read[-1][0] < stop):
-            page = await self._index.list_digests(self._space, self._id, start=self._next, limit=_DIGEST_PAGE)
-            self._read += page
-            self._more = len(page) == _DIGEST_PAGE
-            self._next = page[-1][0] + 1 if page else self._next
-        found = {seq: digest for seq, digest in self._read if stop is None or seq < stop}
-        self._read = self._read[len(found) :]
-        return found
+def restart(known: Progress) -> Progress:
+    """Return the progress of a source whose documents are all written again. They stay in the index until then."""
+    return Progress(known.identity, epoch=known.epoch, removals=known.removals + 1, complete=False)
 
 
-def _split_for_analysis(findable: Sequence[FindableEntry]) -> Iterator[list[FindableEntry]]:
-    """Split entries into parts, each of which is analysed without a pause: one long text, or several short ones."""
-    piece: list[FindableEntry] = []
-    chars = 0
-    for one in findable:
-        if piece and chars + len(one.words) > _PIECE:
-            yield piece
-            piece, chars = [], 0
-        piece.append(one)
-        chars += len(one.words)
-    if piece:
-        yield piece
-
-
-def _advance_places(part: Sequence[Document], places: Places) -> Places:
-    """Return the next free places after these documents have been written."""
-    talk, tool = places
-    for one in part:
-        if one.channel == "talk":
-            talk = one.place + 1
-        else:
-            tool = one.place + 1
-    return Places(talk, tool)
-
-
-class QueuedSession:
-    """A session in the queue.
-
-    Attributes:
-        ref: the session.
-        since: the time of the first write that is not indexed yet, in milliseconds since the epoch.
-        entries: the number of entries written since then.
-        seen: the observed writes since then; None: the writes are not known.
-        tries: the number of failed attempts to index the session.
-        due: the time at which to index the session, on the event loop's clock.
-    """
-
-    __slots__ = ("_tried", "_tried_event", "due", "entries", "ref", "seen", "since", "tries")
-
-    def __init__(self, ref: SessionRef, since: int, due: float) -> None:
-        self.ref = ref
-        self.since = since
-        self.due = due
-        self.entries = 0
-        self.seen: ObservedWrites | None = None
-        self.tries = 0
-        self._tried = False
-        self._tried_event: asyncio.Event | None = None
-
-    async def wait(self) -> None:
-        """Wait until an attempt to index the session was made, or until it is certain that none will be made."""
-        if self._tried:
-            return
-        if self._tried_event is None:  # created on demand: few of many queued sessions are waited for
-            self._tried_event = asyncio.Event()
-        await self._tried_event.wait()
-
-    def finish(self) -> None:
-        """End the waiting of callers of `wait`, because an attempt was made, or none will be made."""
-        self._tried = True
-        if self._tried_event is not None:
-            self._tried_event.set()
-
-    def record_write(self, session: Session, cut: int | None) -> None:
-        """Add a write to the observed writes.
-
-        Args:
-            session: the session after the write.
-            cut: `seq` of the first entry that the write has retired; None: the write has retired no entry.
-        """
-        version = session.version
-        if self.seen is None or self.seen.last != version - 1:
-            self.seen = ObservedWrites(version - 1, version)
-        seen = self.seen
-        seen.last = version
-        if cut is not None:
-            seen.cut = cut if seen.cut is None else min(seen.cut, cut)
-
-
-class SessionQueue:
-    """The sessions that wait to be indexed, and the *active* sessions, which are being indexed.
+class StoredSession:
+    """A session. A *retired* entry is one that an edit has removed from the current conversation, together with all later entries.
 
     Args:
-        most: maximum number of sessions that may wait. If the queue is full, new sessions are refused.
-        at_once: maximum number of active sessions.
-        time: returns the time on the event loop's clock, in seconds.
+        name: the source.
+        store: the store.
+        index: the index, whose documents of retired entries are found.
     """
 
-    def __init__(self, most: int, at_once: int, time: Callable[[], float]) -> None:
-        self._most = most
-        self._at_once = at_once
-        self._time = time
-        self._queued: dict[SessionRef, QueuedSession] = {}
-        self._working: dict[SessionRef, QueuedSession] = {}
-        self._of_user: dict[str, set[SessionRef]] = {}
-        self._order: list[tuple[float, int, QueuedSession]] = []
-        self._number = count()
+    def __init__(self, name: SourceName, store: Store, index: Index) -> None:
+        self._name = name
+        self._ref = name.session
+        self._store = store
+        self._index = index
 
-    def __len__(self) -> int:
-        return len(self._queued) + len(self._working)
-
-    def __iter__(self) -> Iterator[QueuedSession]:
-        yield from self._working.values()
-        yield from self._queued.values()
-
-    def add(self, ref: SessionRef, since: int, due: float) -> QueuedSession | None:
-        """Add a session to the queue, or find it there, and return its item. Return None if the queue is full.
-
-        Args:
-            ref: the session.
-            since: the time of the write, in milliseconds since the epoch.
-            due: the time at which to index the session, on the event loop's clock. An item that is in the queue already keeps its
-                time.
-        """
-        queued = self._queued.get(ref)
-        if queued is None:
-            if len(self._queued) >= self._most:
-                return None
-            queued = self._queued[ref] = QueuedSession(ref, since, due)
-            self._of_user.setdefault(ref.user_id, set()).add(ref)
-            self._push(queued)
-        return queued
-
-    def retry(self, queued: QueuedSession, due: float) -> None:
-        """Queue a session again after a failed attempt. The observed writes of the session are dropped."""
-        newer = self.add(queued.ref, queued.since, due)
-        if newer is not None:
-            newer.since = min(newer.since, queued.since)
-            newer.entries += queued.entries
-            newer.tries = queued.tries + 1
-            newer.seen = None
-            self.reschedule(newer, due)
-
-    def reschedule(self, queued: QueuedSession, due: float) -> None:
-        """Change the time at which a queued session is due."""
-        queued.due = due
-        self._push(queued)
-
-    def list_for_user(self, user: str) -> list[QueuedSession]:
-        """Return the waiting and the active sessions of a user."""
-        refs = self._of_user.get(user, ())
-        return [
-            queued for ref in refs for queued in (self._queued.get(ref), self._working.get(ref)) if queued is not None
-        ]
-
-    def _push(self, queued: QueuedSession) -> None:
-        heapq.heappush(self._order, (queued.due, next(self._number), queued))
-
-    def take_next(self) -> QueuedSession | None:
-        """Return the next session that is due, and make it active. Return None if none is due, or enough sessions are active."""
-        while self._order and len(self._working) < self._at_once:
-            due, _, queued = self._order[0]
-            if self._queued.get(queued.ref) is not queued or queued.due != due:
-                heapq.heappop(self._order)
-            elif due > self._time():
-                return None
-            else:
-                heapq.heappop(self._order)
-                if queued.ref not in self._working:  # otherwise `finish` queues it again
-                    self._working[queued.ref] = self._queued.pop(queued.ref)
-                    return queued
-        return None
-
-    def get_pause(self) -> float | None:
-        """Return the seconds until the next session is due; None if no session can become active before a change of the queue."""
-        if not self._order or len(self._working) >= self._at_once:
+    async def read_changes(self, known: Progress | None) -> Changes | None:
+        try:
+            session = (await self._store.get(self._ref)).require_intact()
+        except SessionNotFound:
             return None
-        return max(0.0, self._order[0][0] - self._time())
+        if known is None or known.identity != session.identity:
+            # An empty source is written first, and the session is read again: so a deletion meanwhile is noticed.
+            return Changes(Progress(session.identity, complete=False))
+        if known.version > session.version:  # an older copy of the store was restored
+            return Changes(restart(known))
+        if known.complete and known.version == session.version:
+            return Changes(known)
+        if known.version < session.reshaped and known.next_seq:
+            newest = await self._store.entries(self._ref, stop=known.next_seq, limit=1, descending=True)
+            start = newest[0].seq + 1 if newest else 0
+            if start < known.next_seq:
+                return await self._find_retired(known, session, start)
+        return await self._read_page(known, session)
 
-    def finish(self, queued: QueuedSession) -> None:
-        """Record that an attempt to index an active session has ended. The session is no longer active."""
-        del self._working[queued.ref]
-        queued.finish()
-        newer = self._queued.get(queued.ref)
-        if newer is not None:
-            self._push(newer)
+    async def _find_retired(self, known: Progress, session: Session, start: int) -> Changes:
+        """Return the documents of the entries from `start` on, which are all retired. Later entries take their places."""
+        retired: list[int] = []
+        talk, tool, at = known.talk, known.tool, start
+        while page := await self._index.list_digests(*self._name, start=at, limit=_DIGEST_PAGE):
+            seqs = [seq for seq, _ in page]
+            for one in await self._index.at(*self._name, seqs):
+                talk, tool = (talk, min(tool, one.place)) if one.role == "tool" else (min(talk, one.place), tool)
+            retired += seqs
+            at = seqs[-1] + 1
+        progress = replace(known, version=session.reshaped, next_seq=start, talk=talk, tool=tool, complete=False)
+        return Changes(progress, drop=retired)
+
+    async def _read_page(self, known: Progress, session: Session) -> Changes:
+        page = await self._store.entries(self._ref, start=known.next_seq, limit=INDEX_PAGE)
+        is_last = len(page) < INDEX_PAGE
+        texts, talk, tool = make_entry_texts(page, known.talk, known.tool)
+        end = max(page[-1].seq + 1 if page else known.next_seq, session.tail.next_seq if is_last else 0)
+        progress = replace(known, version=session.version, next_seq=end, talk=talk, tool=tool, complete=is_last)
+        return Changes(progress, texts, number=len(page))
+
+    async def read_texts(self, identity: str, seqs: Sequence[int]) -> Mapping[int, str | None]:
+        found = await self._store.entries_at(self._ref.user_id, [(self._ref.id, seq) for seq in seqs])
+        same = {seq: one for (_, seq), one in found.items() if one.identity == identity}
+        texts = {seq: None if one.damage else extract_words(one.entries[seq]) for seq, one in same.items()}
+        return {seq: words for seq, words in texts.items() if words != ""}
+
+
+class StoredMemories:
+    """All memories of an owner. They are read in the order of their numbers.
+
+    While some are indexed and others are not, `Progress.talk` contains the version up to which all will be.
+    """
+
+    def __init__(self, name: SourceName, store: Store) -> None:
+        self._owner = Owner(name.space.kind, name.space.name)  # type: ignore[arg-type]  # a kind of owners
+        self._store = store
+
+    async def read_changes(self, known: Progress | None) -> Changes | None:
+        since, after = (known.version, known.next_seq) if known else (0, 0)
+        page = await self._store.memories(self._owner, since=since or None, after=after or None, limit=PAGE)
+        if not page.version:
+            return None
+        if known is None:
+            return Changes(Progress("", complete=False))
+        if known.version > page.version:
+            return Changes(restart(known))
+        if known.complete and known.version == page.version:
+            return Changes(known)
+        until = known.talk or page.version
+        if page.has_more:
+            last = max([*page.damaged, *(one.number for one in page.memories)])
+            progress = replace(known, next_seq=last, talk=until, complete=False)
         else:
-            refs = self._of_user[queued.ref.user_id]
-            refs.discard(queued.ref)
-            if not refs:
-                del self._of_user[queued.ref.user_id]
+            progress = replace(known, version=until, next_seq=0, talk=0, complete=True)
+        texts = [make_memory_text(one) for one in page.memories if one.is_recalled]
+        drop = [one.number for one in page.memories if not one.is_recalled]
+        return Changes(progress, texts, drop, len(page.memories))
 
-    def clear(self) -> None:
-        """Remove all waiting sessions. Active sessions stay active."""
-        for queued in self._queued.values():
-            queued.finish()
-        self._queued.clear()
-        self._order.clear()
-        self._of_user = {queued.ref.user_id: set() for queued in self._working.values()}
-        for queued in self._working.values():
-            self._of_user[queued.ref.user_id].add(queued.ref)
+    async def read_texts(self, identity: str, seqs: Sequence[int]) -> Mapping[int, str | None]:
+        found = await self._store.memories(self._owner, numbers=seqs, limit=len(seqs))
+        return {one.number: one.words for one in found.memories if one.is_recalled} | dict.fromkeys(found.damaged)
+
+
+class StoredRecords:
+    """All searchable records of an owner, in order of version and number. An owner that never had any is not in the index.
+
+    Args:
+        name: the source.
+        store: the store.
+        index: the index, which knows the names of the records.
+        clock: returns the current time, in milliseconds since the epoch.
+    """
+
+    def __init__(self, name: SourceName, store: Store, index: Index, clock: Callable[[], int]) -> None:
+        self._name = name
+        self._owner: RecordOwner = name.session if name.id else UserRef(name.space.name)
+        if not name.id and not name.space.name:
+            self._owner = TenantRef()
+        self._store = store
+        self._index = index
+        self._clock = clock
+
+    async def read_changes(self, known: Progress | None) -> Changes | None:
+        page = await self._read_page((known.version, known.next_seq) if known else (0, 0))
+        if page is None or (known is None and not page.records):
+            return None
+        if known is None or known.identity != page.identity:
+            return Changes(Progress(page.identity, complete=False))
+        if known.version > page.version:
+            return Changes(restart(known))
+        progress = replace(known, complete=not page.has_more)
+        if page.records:
+            progress = replace(progress, version=page.records[-1].version, next_seq=page.records[-1].number)
+        return Changes(progress, [make_record_text(one) for one in page.records], number=len(page.records))
+
+    async def _read_page(self, since: tuple[int, int]) -> SearchablePage | None:
+        try:
+            return await self._store.searchable_records(self._owner, now=self._clock(), since=since, limit=PAGE)
+        except SessionNotFound:
+            return None
+
+    async def read_texts(self, identity: str, seqs: Sequence[int]) -> Mapping[int, str | None]:
+        there = await self._index.at(*self._name, seqs)
+        names = list({decode_place(one.name.encode()) for one in there if one.name is not None})
+        try:
+            page = await self._store.searchable_records(self._owner, now=self._clock(), names=names)
+        except SessionNotFound:
+            return {}
+        found = {one.number: one.text for one in page.records if page.identity == identity}
+        return {seq: found[seq] for seq in seqs if seq in found}

@@ -1,6 +1,6 @@
 """Manage the indexes of all tenants of a process: one open index, a service for each tenant, and periodic backfills.
 
-A backfill indexes changes that were not reported to the index; see `holdfast.indexes.backfill`.
+A backfill indexes changes that were not reported to the index; see `holdfast.indexes.scan`.
 """
 
 from __future__ import annotations

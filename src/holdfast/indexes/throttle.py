@@ -20,8 +20,12 @@ from holdfast.stores.lease import acquire_lease
 
 SHARE: Final = 0.2
 """Fraction of the time in which long work is active. The rest of the time, it sleeps."""
+SCAN_SHARE: Final = 0.5
+"""The same for a scan that only reads."""
 _CREDIT: Final = 0.2
 """Seconds of sleep that are skipped after an idle time, so that the little work that a few turns cause needs no sleep."""
+_SHORTEST: Final = 0.005
+"""Minimum seconds of a sleep. Shorter ones add up, because each of them has a cost of its own."""
 _LONGEST: Final = 0.05
 """Maximum seconds of sleep after a step."""
 
@@ -52,14 +56,15 @@ class Throttle:
             self._waited_for -= 1
 
     @asynccontextmanager
-    async def run_step(self) -> AsyncIterator[None]:
-        """Run the `async with` block as one step of work, then sleep if needed."""
+    async def run_step(self, share: float = SHARE) -> AsyncIterator[None]:
+        """Run the `async with` block as one step of work, then sleep if needed, so that work takes this share of the time."""
         began = self._time()
         yield
         now = self._time()
-        paid = max(self._due, began - _CREDIT) + (now - began) / SHARE
+        paid = max(self._due, began - _CREDIT) + (now - began) / share
         self._due = min(paid, now + _LONGEST)
-        await self._sleep(0 if self._waited_for else max(0.0, self._due - now))
+        rest = self._due - now
+        await self._sleep(0 if self._waited_for or rest < _SHORTEST else rest)
 
 
 NOTE: Final = "name"

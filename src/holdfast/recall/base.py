@@ -98,9 +98,9 @@ class Document(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Milliseconds since the epoch."""
     digest: bytes
     """16-byte digest of the analysed text. It does not depend on the version of the analysis, so a new version keeps the vectors."""
-    length: int
+    length: int = 0
     """Number of terms, counting repetitions."""
-    terms: Mapping[str, int]
+    terms: Mapping[str, int] = {}
     """Number of occurrences of each term."""
     traits: int = 0
     """Bit flags from `holdfast.recall.terms`, at most 31 bits: for example, the text has a question, a time or a number. The index
@@ -110,22 +110,23 @@ class Document(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     candidates, but does not use it."""
 
 
-class Progress(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Progress(msgspec.Struct, frozen=True, gc=False):
     """The part of a source that is indexed already."""
 
     identity: str
-    version: int
-    """The version of the session, or of the owner's memories, that is fully indexed. Negative: the whole source must be compared with
-    the log, because a change is pending, or was pending when a process ended."""
+    version: int = 0
+    """The version of the session, or of the owner's memories or records, up to which its changes are indexed."""
     next_seq: int = 0
-    """The first position that is not indexed yet. Later entries are not indexed either."""
+    """The first position that is not indexed yet. For memories and records, the number after which the next page begins."""
     talk: int = 0
     tool: int = 0
     """The next free place in each of the channels `talk` and `tool`."""
     epoch: int = 0
     """The number of the rebuild that last analysed the whole source."""
+    removals: int = 0
+    """How often documents were removed alone. An update that has read the source before a removal fails, and is repeated."""
     complete: bool = True
-    """False while the source is being rebuilt or updated to `version`. The part before `next_seq` is then finished."""
+    """False while the source is being indexed. The part before `next_seq` is then finished."""
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -24,6 +24,7 @@ from holdfast.domain.session import Entry, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.indexes.documents import extract_words
+from holdfast.indexes.sources import to_session_source
 from holdfast.limits import SEARCH_INLINE_CHARS
 from holdfast.recall.base import Space
 from holdfast.recall.questions import Question
@@ -240,7 +241,7 @@ class _HitReader:
         assert engine.index is not None, "the caller has checked that there is an index"
         self._engine, self._service, self._options = engine, engine.index, options
         self._search = search
-        self._stale: set[SessionRef] = set()
+        self._stale: dict[SessionRef, list[int]] = {}
 
     async def rerank(self, ranked: list[Hit]) -> HitOrder:
         """Let the reranker reorder the best hits.
@@ -279,7 +280,7 @@ class _HitReader:
         entries = {} if found is None or found.identity != one.identity else found.entries
         entry = entries.get(one.seq)
         if found is None or entry is None or entry.message.role != one.role or not (text := _make_text(entry)).words:
-            self._stale.add(ref)
+            self._stale.setdefault(ref, []).append(one.seq)
             return None
         if self._options.sure and is_refused(entry.metadata):
             return None  # a model's provider has refused this before and may do so again
@@ -296,9 +297,9 @@ class _HitReader:
         return _Read(hit, text, before[::-1], after)
 
     async def refresh_index(self) -> None:
-        """Ask the index to compare those sessions again whose log did not match the index."""
-        for ref in list(self._stale)[:_MAX_STALE]:
-            await self._service.check_session(ref)
+        """Ask the index to check those documents that did not match the log."""
+        for ref, seqs in list(self._stale.items())[:_MAX_STALE]:
+            await self._service.check(to_session_source(ref), seqs)
 
     async def make_hits(self, reads: Sequence[_Read], position: int) -> list[SearchHit]:
         """Return the hits of a page, with snippets and neighbours.

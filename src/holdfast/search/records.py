@@ -25,8 +25,8 @@ from holdfast.domain.record import (
 from holdfast.domain.session import SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest
-from holdfast.indexes.records import to_record_source
 from holdfast.indexes.service import IndexService
+from holdfast.indexes.sources import to_record_source
 from holdfast.limits import (
     INDEX_FRESH_SECONDS,
     QUERY_CHARS,
@@ -113,7 +113,7 @@ async def search_records(engine: Engine, query: RecordQuery) -> FoundRecords:
         strict=query.mode == "vector",
     )
     notes = [prepared.note and f"keyword only: {prepared.note}"]
-    if not await service.records.refresh(query.owner, INDEX_FRESH_SECONDS):
+    if not await service.index_records(query.owner, INDEX_FRESH_SECONDS):
         notes.append(INCOMPLETE)
     looked = await _look_up(service, query, prepared)
     notes += looked.notes
@@ -189,7 +189,7 @@ async def _read_matches(
         if len(found) >= query.limit:
             break
     if gone and engine.index is not None:
-        await engine.index.check_records(query.owner, gone)
+        await engine.index.check(to_record_source(query.owner), gone)
     return found[: query.limit]
 
 

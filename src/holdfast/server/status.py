@@ -10,7 +10,7 @@ from holdfast.agents import Llm
 from holdfast.domain.activity import FINE, HOURLY, ActivityCounts, ActivityFigures
 from holdfast.domain.objects import Answer, Count, Request, Time, json_schema, make_object
 from holdfast.errors import InvalidRequest
-from holdfast.indexes.rebuild import IndexReport
+from holdfast.indexes.report import IndexReport
 from holdfast.lifecycle.retention import RetentionPreview, preview_retention
 from holdfast.server.http import Call
 from holdfast.server.limits import ACTIVITY_POINTS

@@ -16,7 +16,7 @@ from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.config import Config
-    from holdfast.indexes.rebuild import IndexReport
+    from holdfast.indexes.report import IndexReport
     from holdfast.indexes.settings import IndexSettings
 
 TIMEOUT_SECONDS = 5.0

@@ -73,6 +73,10 @@ def note_removed_records(tenant: str, owner: RecordOwner, numbers: Iterable[int 
 class DueStore(Handle):
     """Store what is still to be done after writes. The module docstring describes what all methods promise."""
 
+    async def has_index(self, name: str) -> bool:
+        """Return True if removals are recorded for an index."""
+        return any(decode_text(one) == name for one, _ in await self._select(tuple, "search_indexes"))
+
     async def register_index(self, name: str, *, now: int) -> None:
         """Record from now on what is removed, for an index that is in use. Drop indexes that were not in use for long.
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, get_args
+from typing import Final, cast, get_args
 
 import msgspec
 
-from holdfast.recall.base import PLACES, Candidate, Channel, Document, Filters, Progress, Space
+from holdfast.recall.base import PLACES, Candidate, Channel, Document, Filters, Progress, Space, SpaceKind
 from holdfast.recall.terms import to_key
 from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Row
@@ -150,24 +150,17 @@ def decode_candidate(row: Row, count: TermCounter) -> Candidate:
     )
 
 
-def decode_progress(row: Sequence[object]) -> Progress:
-    """Decode a source's progress from the columns identity, version, next_seq, talk, tool, epoch and complete."""
-    identity, version, next_seq, talk, tool, epoch, complete = row
-    return Progress(
-        identity=decode_text(identity),  # type: ignore[arg-type]  # columns, as their table has them
-        version=version,  # type: ignore[arg-type]
-        next_seq=next_seq,  # type: ignore[arg-type]
-        talk=talk,  # type: ignore[arg-type]
-        tool=tool,  # type: ignore[arg-type]
-        epoch=epoch,  # type: ignore[arg-type]
-        complete=bool(complete),
-    )
+def decode_progress(row: Row) -> Progress:
+    """Decode a source's progress from the columns identity, version, next_seq, talk, tool, epoch, removals and complete."""
+    identity, version, next_seq, talk, tool, epoch, removals, complete = row
+    return Progress(decode_text(identity), version, next_seq, talk, tool, epoch, removals, bool(complete))
 
 
 def decode_source(row: Row) -> tuple[Space, str, Progress]:
     """Decode a row of `index_sources_after` to space, id and progress."""
     kind, name, id_, *progress = row
-    return Space(decode_text(kind), decode_text(name)), decode_text(id_), decode_progress(progress)  # type: ignore[arg-type]
+    space = Space(cast(SpaceKind, decode_text(kind)), decode_text(name))
+    return space, decode_text(id_), decode_progress(progress)
 
 
 # -- filters -------------------------------------------------------------------

@@ -55,7 +55,7 @@ def read_space(tenant: str, space: Space) -> Steps[Row | None]:
 def read_source(space: int, source_id: str) -> Steps[KnownSource | None]:
     """Return a source of a space; None if the index does not have the source."""
     rows = yield Query("index_source_get", (space, source_id))
-    return KnownSource(rows[0][0], decode_progress(rows[0][1:8]), rows[0][8]) if rows else None
+    return KnownSource(rows[0][0], decode_progress(rows[0][1:9]), rows[0][9]) if rows else None
 
 
 def read_models(tenant: str) -> Steps[dict[str, tuple[int, int]]]:

@@ -244,7 +244,7 @@ def _change_memories(
     if gone:
         yield Many("signals_delete", [(row.pk, number) for number in gone])
         yield Many("memory_delete", [(row.pk, number) for number in gone])
-        yield from note_removals(tenant, Space(owner.kind, owner.id), "")
+        yield from note_removals(tenant, Space(owner.kind, owner.id), "", gone)
     here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
     after = after._replace(signals=row.signals + (yield from _write_signals(row, here, delta)))
     yield from _write_diary(row, delta.diary)

@@ -424,6 +424,7 @@ CREATE TABLE index_sources (
     talk      INT NOT NULL,
     tool      INT NOT NULL,
     epoch     INT NOT NULL,
+    removals  INT NOT NULL,
     complete  INT NOT NULL,
     documents INT NOT NULL
 ) {table};

@@ -30,18 +30,19 @@ WHERE number = :number
 
 -- index_space_delete(number): delete index_spaces --
 
--- index_source_get(space, id): select number, identity, version, next_seq, talk, tool, epoch, complete, documents from index_sources --
+-- index_source_get(space, id): select number, identity, version, next_seq, talk, tool, epoch, removals, complete, documents from index_sources --
 -- Return the progress of a source in a space.
 
 -- index_source_new(space, id, identity) --
 -- Insert a source without documents.
-INSERT INTO index_sources (space, id, identity, version, next_seq, talk, tool, epoch, complete, documents)
-VALUES (:space, :id, :identity, 0, 0, 0, 0, 0, 0, 0)
+INSERT INTO index_sources (space, id, identity, version, next_seq, talk, tool, epoch, removals, complete, documents)
+VALUES (:space, :id, :identity, 0, 0, 0, 0, 0, 0, 0, 0)
 
--- index_source_put(number, version, next_seq, talk, tool, epoch, complete, more_documents) --
+-- index_source_put(number, version, next_seq, talk, tool, epoch, removals, complete, more_documents) --
 -- Update the progress of a source. The last parameter is the number of added documents, less the deleted ones.
 UPDATE index_sources
-SET version = :version, next_seq = :next_seq, talk = :talk, tool = :tool, epoch = :epoch, complete = :complete, documents = documents + :more_documents
+SET version = :version, next_seq = :next_seq, talk = :talk, tool = :tool, epoch = :epoch, removals = :removals,
+    complete = :complete, documents = documents + :more_documents
 WHERE number = :number
 
 -- index_source_delete(number): delete index_sources --
@@ -57,7 +58,7 @@ SELECT number, id FROM index_sources WHERE space = :space ORDER BY id LIMIT :lim
 
 -- source_columns --
 -- Used by other statements: a source of an index and its progress, with the name of its space.
-p.kind, p.name, s.id, s.identity, s.version, s.next_seq, s.talk, s.tool, s.epoch, s.complete
+p.kind, p.name, s.id, s.identity, s.version, s.next_seq, s.talk, s.tool, s.epoch, s.removals, s.complete
 
 -- index_sources_after(tenant, kind, name, spaces, limit) --
 -- Return sources of some spaces after a given one, in the order of space and id. A space without sources has one row without a source.
