@@ -440,22 +440,18 @@ def open_repository(git: Git, folder: Path, *, fresh: bool = False) -> Iterator[
 
     Raises:
         WorkspaceUnusable: the repository cannot be used until it is repaired; the message says why.
-        WorkspaceUnavailable: the disk prevents access to the repository.
         GitMissing: git is not installed.
+        OSError: the disk prevents access to the repository.
     """
     git_folder = folder / (NEW_GIT if fresh else GIT_FOLDER)
-    try:
-        if fresh:
-            _create_repository(git_folder)
-        branch = _read_branch(folder, git_folder)
-        with _create_scratch(folder) as scratch:
-            _link_repository(scratch, git_folder, branch)
-            repository = Repository(git, folder, scratch, branch, git_folder)
-            if not fresh:
-                _check_format(git, folder, scratch)
-            yield repository
-    except OSError as exc:
-        raise WorkspaceUnavailable(f"the repository in {folder} cannot be used: {exc.strerror or exc}") from exc
+    if fresh:
+        _create_repository(git_folder)
+    branch = _read_branch(folder, git_folder)
+    with _create_scratch(folder) as scratch:
+        _link_repository(scratch, git_folder, branch)
+        if not fresh:
+            _check_format(git, folder, scratch)
+        yield Repository(git, folder, scratch, branch, git_folder)
 
 
 def get_scratch_folder(folder: Path) -> Path:

@@ -230,7 +230,7 @@ class Workspace:
             raise TooLarge(
                 f"{name} would have {len(data):,} bytes; at most {WORKSPACE_FILE_BYTES:,} are committed", param="text"
             )
-        await self._run(self._write, name, data)
+        await self._run(write_file, self.folder, name, data)
 
     async def read(self, name: str) -> str | None:
         """Return the text of a file, at most its first 1 MiB. Return None if the file does not exist or is a link.
@@ -243,23 +243,23 @@ class Workspace:
         try:
             data = await anyio.to_thread.run_sync(read_file, self.folder / name)
         except OSError as exc:
-            raise self._make_error("read", exc) from exc
+            raise self._make_error(exc) from exc
         return None if data is None else data.decode("utf-8", "replace")
 
-    # -- internals: the methods without `async` run in a thread, with the workspace locked ----
+    # -- internals: the methods without `async` run in a thread, with the workspace locked, and may raise `OSError` ----
 
     async def _run(self, work: Callable[[*Ts], T], *args: *Ts) -> T:
         """Lock the workspace across all processes, and do work in a thread. The lock is also released if this process dies."""
         async with self._lock:
             try:
                 folder = make_folder(self.folder)
+                try:
+                    await self._lock_folder(folder)
+                    return await anyio.to_thread.run_sync(work, *args)
+                finally:
+                    os.close(folder)
             except OSError as exc:
-                raise self._make_error("created", exc) from exc
-            try:
-                await self._lock_folder(folder)
-                return await anyio.to_thread.run_sync(work, *args)
-            finally:
-                os.close(folder)
+                raise self._make_error(exc) from exc
 
     async def _lock_folder(self, folder: int) -> None:
         try:
@@ -275,29 +275,20 @@ class Workspace:
                 if asyncio.get_running_loop().time() > deadline:
                     message = f"another process has been using {self.folder} for more than {self._resources.wait:g} s: try again later"
                     raise WorkspaceUnavailable(message) from exc
-            except OSError as exc:
-                raise self._make_error("locked", exc) from exc
             else:
                 return
             await asyncio.sleep(_PAUSE)
 
     def _ensure_repository(self) -> None:
-        try:
-            if recover(self.folder):
-                return
+        if not recover(self.folder):
             put_if_missing(self.folder, ".gitignore", IGNORED)
             put_if_missing(self.folder, ".gitattributes", ATTRIBUTES)
             self._start_repository(_INIT_MESSAGE, _INITIAL_FILES)
-        except OSError as exc:
-            raise self._make_error("created", exc) from exc
 
     def _purge(self) -> CommitOutcome:
         self._ensure_repository()
         check_own(self.folder)
-        try:
-            return self._start_repository(_PURGE_MESSAGE)
-        except OSError as exc:
-            raise self._make_error("purged", exc) from exc
+        return self._start_repository(_PURGE_MESSAGE)
 
     def _start_repository(self, message: _Message, only: Sequence[bytes] | None = None) -> CommitOutcome:
         """Create a repository with one commit, without the files that contain secrets, and put it in the place of the old one.
@@ -305,9 +296,6 @@ class Workspace:
         Args:
             message: the commit message.
             only: paths of the files to commit; None: all files that are not ignored.
-
-        Raises:
-            OSError: a file or folder cannot be moved or deleted.
         """
         git = self._resources.git
         with open_repository(git, self.folder, fresh=True) as repository:
@@ -384,12 +372,6 @@ class Workspace:
             more = f"[{found.missing:,} more bytes of this diff are left out]\n" if found.missing else ""
             return History(commits=commits, diff=found.text + more or None)
 
-    def _write(self, name: str, data: bytes) -> None:
-        try:
-            write_file(self.folder, name, data)
-        except OSError as exc:
-            raise self._make_error("written to", exc) from exc
-
     def _check_message(self, message: _Message) -> None:
         """Raise `SecretBlocked` if a commit message contains a secret."""
         find = self._resources.find
@@ -397,8 +379,8 @@ class Workspace:
         if found:
             raise SecretBlocked(found)
 
-    def _make_error(self, what: str, exc: OSError) -> WorkspaceUnavailable:
-        return WorkspaceUnavailable(f"the workspace {self.folder} cannot be {what}: {exc.strerror or exc}")
+    def _make_error(self, exc: OSError) -> WorkspaceUnavailable:
+        return WorkspaceUnavailable(f"the workspace {self.folder} cannot be used: {exc.strerror or exc}")
 
 
 def format_fields(values: Mapping[str, str | None]) -> str:
