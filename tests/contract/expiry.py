@@ -331,6 +331,17 @@ async def test_simultaneous_deliveries_are_all_recorded(store: Store) -> None:
     assert (await store.endings(due=DAY))[0].hooks == ()
 
 
+async def test_one_of_several_simultaneous_claims_succeeds(store: Store) -> None:
+    await store.create(session())
+    await store.end(ending())
+    (due,) = await store.endings(due=DAY)
+    claims = [store.settle("end_1", due_at=due.due_at + at, expect_due=due.due_at) for at in range(1, 9)]
+    made = await asyncio.gather(*claims, return_exceptions=True)
+    (claimed,) = [one for one in made if not isinstance(one, BaseException)]
+    assert all(one is claimed or isinstance(one, EndingNotFound) for one in made)
+    assert await store.endings(due=DAY) == (claimed,)
+
+
 async def test_ends_are_returned_in_due_order(store: Store) -> None:
     """Then in that in which they happened."""
     for number, (due, at) in enumerate(((9, 2), (5, 4), (5, 3))):

@@ -117,9 +117,7 @@ class Engine:
         self.warm = (cache or SessionCache()).open_tenant()
         self.passages = PassageTables(self.warm)
         self.hooks = hooks
-        self.hook_dispatcher: HookDispatcher = (
-            HookDispatcher(hooks, clock, holder) if of is None else of.hook_dispatcher
-        )
+        self.hook_dispatcher: HookDispatcher = HookDispatcher(hooks, clock) if of is None else of.hook_dispatcher
         self.life = SessionLifecycle(
             store, life or LifeSettings(), hooks, self.hook_dispatcher, clock, forget=self.forget
         )

@@ -162,12 +162,9 @@ class RedactingStore(StoreWrapper):
         cleaned = ending.error and self._guard.mask_text(ending.error)
         await self.inner.record_ending(msgspec.structs.replace(ending, error=cleaned))
 
-    async def settle(
-        self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
-    ) -> Ending:
+    async def settle(self, ending_id: str, *, error: str | None = None, **more: Any) -> Ending:
         """Record the result of a hook. The hook's error text is masked, because it may quote the data that the hook received."""
-        cleaned = error and self._guard.mask_text(error)
-        return await self.inner.settle(ending_id, delivered=delivered, due_at=due_at, error=cleaned)
+        return await self.inner.settle(ending_id, error=error and self._guard.mask_text(error), **more)
 
     async def add_artifact(
         self,

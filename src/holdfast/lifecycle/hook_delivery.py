@@ -4,7 +4,7 @@
 
 In the transaction that ends a session, an `Ending` is stored. It is called the session's record here; it names the hooks to notify,
 and it survives a crash. A process claims a record by moving the record's `due_at` to the time when other processes may take the record
-over. The outcome for each hook is stored before the next hook is called. So after a crash, only hooks without a stored outcome are
+over; of several processes, one succeeds. The outcome for each hook is stored before the next hook is called. So after a crash, only hooks without a stored outcome are
 called again.
 """
 
@@ -26,10 +26,8 @@ from holdfast.domain.session import Ending, Session
 from holdfast.errors import EndingNotFound, HookFailed, SessionNotFound, StoreError
 from holdfast.hooks.registry import EndedSession, Hook, HookRegistry, describe_failure
 from holdfast.stores.base import Store
-from holdfast.stores.lease import acquire_lease
 
 _log = logging.getLogger("holdfast.hooks")
-LEASE: Final = "endings"
 DAY: Final = 86_400_000
 
 
@@ -86,7 +84,6 @@ class HookDispatcher:
     Args:
         hooks: the hooks to call.
         clock: returns milliseconds since the epoch.
-        holder: identifies this process in leases.
         schedule: time limits and pauses.
         chance: returns a random number from 0 to 1, so that processes do not all retry at the same moment.
     """
@@ -95,7 +92,6 @@ class HookDispatcher:
         self,
         hooks: HookRegistry,
         clock: Callable[[], int],
-        holder: str,
         *,
         schedule: DeliverySchedule | None = None,
         chance: Callable[[], float] = random.random,
@@ -104,7 +100,6 @@ class HookDispatcher:
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self._hooks = hooks
         self._clock = clock
-        self._holder = holder
         self._chance = chance
         self._since = clock()
         self._stores: dict[str, Store] = {}
@@ -113,8 +108,6 @@ class HookDispatcher:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._strays: set[asyncio.Task[Any]] = set()
         self._retries: list[int] = []
-        self._claiming = asyncio.Lock()
-        """Allows one claim at a time, because the lease belongs to the whole process."""
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._closed = False
@@ -138,25 +131,17 @@ class HookDispatcher:
             task.add_done_callback(lambda _: self._deliveries.pop(ending.id))
 
     async def claim_due(self, store: Store) -> int:
-        """Claim all records of a tenant that are due, and return their number. Their hooks are called in the background.
-
-        Only one process at a time claims records.
-        """
-        now = self._clock()
-        if not len(self._hooks) or not await store.endings(due=now, limit=1):
-            return 0
-        claim = self.schedule.claim_ms
-        async with self._claiming, acquire_lease(store, LEASE, self._holder, self._clock, length=claim) as lease:
-            return 0 if lease is None else await self._claim_all(store, now)
-
-    async def _claim_all(self, store: Store, now: int) -> int:
-        taken = 0
-        while len(self._deliveries) < WAITING and (found := await store.endings(due=now, limit=BATCH)):
+        """Claim all records of a tenant that are due, and return their number. Their hooks are called in the background."""
+        taken, now = 0, self._clock()
+        while len(self._hooks) and len(self._deliveries) < WAITING:
+            found = await store.endings(due=now, limit=BATCH)
             for ending in found:
                 claimed = await self._claim(store, ending, now)
                 if claimed is not None:
                     taken += 1
                     self.enqueue(store, claimed)
+            if len(found) < BATCH:
+                break
         return taken
 
     async def _claim(self, store: Store, ending: Ending, now: int) -> Ending | None:
@@ -166,10 +151,9 @@ class HookDispatcher:
         """
         is_ours = not ending.hooks or any(self._hooks.get(name) for name in ending.hooks) or self._is_abandoned(ending)
         try:
-            claimed = await store.settle(
-                ending.id, due_at=now + (self.schedule.claim_ms if is_ours else self.schedule.recheck_ms)
-            )
-        except EndingNotFound:  # another process has finished it
+            due_at = now + (self.schedule.claim_ms if is_ours else self.schedule.recheck_ms)
+            claimed = await store.settle(ending.id, due_at=due_at, expect_due=ending.due_at)
+        except EndingNotFound:  # another process has claimed or finished it
             return None
         return claimed if is_ours and ending.id not in self._deliveries else None
 

@@ -99,9 +99,17 @@ class LifecycleStore(Handle):
         return await self._select(decode_ending, "endings_of_user", user_id, after, limit)
 
     async def settle(
-        self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
+        self,
+        ending_id: str,
+        *,
+        delivered: str | None = None,
+        due_at: int | None = None,
+        error: str | None = None,
+        expect_due: int | None = None,
     ) -> Ending:
-        """Record the result of notifying a hook of an ending; return the updated ending.
+        """Record the result of notifying a hook of an ending, or claim the ending; return the updated ending.
+
+        A process claims an ending by moving `due_at`. With `expect_due`, only one of several processes succeeds.
 
         Args:
             ending_id: id of the ending.
@@ -109,9 +117,10 @@ class LifecycleStore(Handle):
             due_at: time of the next attempt, in milliseconds since the epoch; None: unchanged.
             error: why the notification failed, cut to `ENDING_ERROR_CHARS`; it adds one to the number of attempts. None: no
                 failure.
+            expect_due: the `due_at` that the ending must have; None: any.
 
         Raises:
-            EndingNotFound: the ending does not exist; it may have been forgotten.
+            EndingNotFound: the ending does not exist, for example because it was forgotten; or it has another `due_at` than expected.
         """
         checks.check_id(ending_id, "ending_id")
 
@@ -120,6 +129,8 @@ class LifecycleStore(Handle):
             if not rows:
                 raise EndingNotFound(ending_id)
             old = decode_ending(rows[0])
+            if expect_due not in {None, old.due_at}:
+                raise EndingNotFound(ending_id)
             ending = evolve(
                 old,
                 due_at=old.due_at if due_at is None else due_at,
