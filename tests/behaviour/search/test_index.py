@@ -116,7 +116,7 @@ async def test_what_another_process_erases_without_an_index_is_not_found(
 ) -> None:
     """A search that meets it removes it from the index, otherwise the next complete backfill, which is due after an hour."""
     async with world.open(store=store) as hf, holdfast.open(hf.url, index=None, clock=world.clock) as other:
-        await fill(hf)
+        exported = await (await fill(hf)).export()
         await hf.given("gone", user("The kelp was in the shed"), user="ada")
         await hf.settle()
         index = world.native.index
@@ -139,6 +139,10 @@ async def test_what_another_process_erases_without_an_index_is_not_found(
         await index.walk()
         world.clock.now += LATER
         assert not (await index.walk()).whole
+        world.clock.now += LATER
+        await other.import_(exported, session_id="old")
+        await index.walk()
+        assert (await index.status()).documents == 2
 
 
 async def test_an_index_is_rebuilt_for_a_session_a_user_or_all(world: World) -> None:

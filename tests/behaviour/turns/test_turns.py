@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionMessage
 
 from holdfast import Message
@@ -32,8 +33,9 @@ async def test_a_message_is_in_the_log_before_the_code_in_the_block_runs(world: 
         handle = await session.native()
         async with handle.turn("a") as turn:
             assert texts(turn.messages) == texts(await session.messages()) == ["a"]
-            turn.add("b")
+            turn.add("b", usage=CompletionUsage(prompt_tokens=7, completion_tokens=1, total_tokens=8))
         assert texts(await session.messages()) == ["a", "b"]
+        assert (await session.info())["usage"]["prompt_tokens"] == 7
         with refused("invalid_request", "the turn has ended"):
             turn.add("c")
         with refused("invalid_request", "the turn has ended"):
@@ -415,7 +417,7 @@ async def test_a_turn_continues_without_messages(world: World) -> None:
 @through("library", "connect", "rest")
 async def test_a_late_or_repeated_result_is_accepted(world: World) -> None:
     async with world.open() as hf:
-        session = await hf.given("s", user("find it"), CALL, user("well?"))
+        session = await hf.given("s", *[user("hm")] * 300, user("find it"), CALL, user("well?"))
         for _ in range(2):
             await session.turn(result("c1", "found"), reply="There.")
         assert [one["role"] for one in await session.messages()].count("tool") == 2
