@@ -36,6 +36,8 @@ TOUCHES: Final = 100
 """Maximum updates of that time during one ttl. So a session that is only read may end early, by up to ttl / `TOUCHES`."""
 _CANDIDATES: Final = 32
 """Number of expired sessions that are ended before others are evicted."""
+IDLE: Final = frozenset({"ttl", "cap"})
+"""Reasons for which only a session ends that is not in use."""
 _SPARE: Final = 8
 """Number of sessions that are read in addition to those that must end, because some cannot be ended."""
 _RECOUNTS: Final = 4
@@ -67,7 +69,6 @@ class SessionLifecycle:
         hook_dispatcher: notifies the hooks.
         clock: returns milliseconds since the epoch.
         forget: called with each ended session, to drop cached data of the session.
-        new_id: creates ids for the records of ended sessions.
     """
 
     def __init__(
@@ -79,7 +80,6 @@ class SessionLifecycle:
         clock: Callable[[], int],
         *,
         forget: Callable[[SessionRef], None],
-        new_id: Callable[[], str] = lambda: f"end_{uuid.uuid4().hex}",
     ) -> None:
         self.store = store
         self.settings = settings
@@ -94,7 +94,6 @@ class SessionLifecycle:
         self._hook_dispatcher = hook_dispatcher
         self._clock = clock
         self._forget = forget
-        self._new_id = new_id
         self._using: dict[SessionRef, int] = {}
         """Number of running turns by session."""
         self._noting = KeyedRepeater(self._note_use)
@@ -125,7 +124,6 @@ class SessionLifecycle:
             self._hook_dispatcher,
             self._clock,
             forget=_do_nothing,
-            new_id=self._new_id,
         )
         other.ended, other.on_end = self.ended, self.on_end
         return other
@@ -233,10 +231,10 @@ class SessionLifecycle:
 
     # -- ends --------------------------------------------------------------
 
-    async def end(
-        self, session: Session, reason: EndReason, *, idle_since: int | None = None, withdrawn: bool | None = None
-    ) -> bool:
+    async def end(self, session: Session, reason: EndReason) -> bool:
         """End a session, and notify hooks in the background. Return True if this call ended it.
+
+        With the reasons `ttl` and `cap`, a session that was used after it was read does not end.
 
         On a durable store the session is closed, otherwise the session is deleted. With the reason `delete`, no client finds the session
         any more on any store, and the session is deleted after all hooks were notified.
@@ -244,8 +242,6 @@ class SessionLifecycle:
         Args:
             session: the current session.
             reason: why it ends.
-            idle_since: do nothing if the session was used after this time, in milliseconds since the epoch.
-            withdrawn: True if the session gives up its name; None: depends on the reason and the store.
         """
         if session.damaged and reason != "delete":
             _log.error(
@@ -255,25 +251,18 @@ class SessionLifecycle:
                 session.damaged,
             )
             return False
-        gone = withdrawn if withdrawn is not None else reason == "delete" or not self.durable
-        ending = self._make_ending(session, reason, withdrawn=gone)
+        ending = self._make_ending(session, reason, withdrawn=reason == "delete" or not self.durable)
         if reason == "delete" and (session.damaged or not ending.hooks):  # hooks need an undamaged session
             ended = await self.store.remove(session.ref) is not None
         else:
-            ended = await self._record_end_shielded(ending, idle_since)
+            # Of a session that is withdrawn without hooks, two writes are left to do: after only the first one, it could not be found again.
+            task = asyncio.ensure_future(self._record_end(ending, session.accessed_at if reason in IDLE else None))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+            ended = await asyncio.shield(task)
         if ended:
             self.note_end(session, reason)
         return ended
-
-    async def _record_end_shielded(self, ending: Ending, idle_since: int | None) -> bool:
-        if (
-            ending.withdrawn and not ending.hooks
-        ):  # two writes: after only the first one, the session could never be found again
-            task = asyncio.ensure_future(self._record_end(ending, idle_since))
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
-            return await asyncio.shield(task)
-        return await self._record_end(ending, idle_since)
 
     async def _record_end(self, ending: Ending, idle_since: int | None) -> bool:
         try:
@@ -289,7 +278,7 @@ class SessionLifecycle:
     def _make_ending(self, session: Session, reason: EndReason, *, withdrawn: bool) -> Ending:
         now = self._clock()
         return Ending(
-            id=self._new_id(),
+            id=f"end_{uuid.uuid4().hex}",
             user_id=session.user_id,
             session_id=session.id,
             identity=session.identity,
@@ -310,12 +299,12 @@ class SessionLifecycle:
         self.ended[reason] += 1
         if session.status == "active" and self._count is not None:
             self._count -= 1
-        if not self.durable and reason in ("ttl", "cap"):
+        if not self.durable and reason in IDLE:
             _remember(self._lapsed, ref, session, _CACHE_SESSIONS)
 
     async def expire(self, session: Session) -> bool:
         """End a session that was idle for too long, unless it was or is used meanwhile. Return True if this call ended it."""
-        return not self.is_in_use(session.ref) and await self.end(session, "ttl", idle_since=session.accessed_at)
+        return not self.is_in_use(session.ref) and await self.end(session, "ttl")
 
     def make_expiry_ending(self, session: Session) -> Ending | None:
         """Return the record for hooks of a session to be replaced. None if it has not expired, or if no hook wants to be notified."""
@@ -427,7 +416,7 @@ class SessionLifecycle:
             ended = 0
             for session in await self.store.oldest(limit=min(surplus + len(self._using) + spare, PAGE)):
                 if session.ref != but and not session.damaged and not self.is_in_use(session.ref) and ended < surplus:
-                    ended += await self.end(session, "cap", idle_since=session.accessed_at)
+                    ended += await self.end(session, "cap")
             number += ended
             if not ended and spare == PAGE:
                 await self._recount()

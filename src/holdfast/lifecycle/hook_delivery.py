@@ -78,29 +78,20 @@ class HookDispatcher:
     """Calls the hooks of one `Holdfast` for ended sessions of all tenants of this process.
 
     Attributes:
+        schedule: time limits and pauses.
         outcomes: counts by hook and outcome. The outcomes are `told` (the hook was notified), `failed`, `given_up`, `dropped` (the hook is
             no longer configured) and `gone` (the session was deleted before).
 
     Args:
         hooks: the hooks to call.
         clock: returns milliseconds since the epoch.
-        schedule: time limits and pauses.
-        chance: returns a random number from 0 to 1, so that processes do not all retry at the same moment.
     """
 
-    def __init__(
-        self,
-        hooks: HookRegistry,
-        clock: Callable[[], int],
-        *,
-        schedule: DeliverySchedule | None = None,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self.schedule = schedule or DeliverySchedule()
+    def __init__(self, hooks: HookRegistry, clock: Callable[[], int]) -> None:
+        self.schedule = DeliverySchedule()
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self._hooks = hooks
         self._clock = clock
-        self._chance = chance
         self._since = clock()
         self._stores: dict[str, Store] = {}
         self._deliveries: dict[str, asyncio.Task[None]] = {}
@@ -305,7 +296,7 @@ class HookDispatcher:
             return
         pauses = self.schedule.pauses_ms
         pause = pauses[min(ending.attempts, len(pauses) - 1)] if failures else self.schedule.recheck_ms
-        due = self._clock() + int(pause * (1 + _JITTER * self._chance()))
+        due = self._clock() + int(pause * (1 + _JITTER * random.random()))  # noqa: S311 - not a secret
         due = max(due, *(self._clock() + error.retry_after_ms for _, error in failures)) if failures else due
         reasons = "; ".join(f"{name}: {error.why}" for name, error in failures) or None
         await store.settle(ending.id, due_at=due, error=reasons)

@@ -97,7 +97,6 @@ class Sweeper:
         remove: deletes a session with all its data. It is called with the tenant's lifecycle and the session, and returns False
             if there was no session.
         pace: the attribute `pace`; None: the defaults.
-        chance: returns a random number from 0 to 1, so that processes started together do not sweep at the same moment.
     """
 
     def __init__(
@@ -110,9 +109,7 @@ class Sweeper:
         chore: Callable[[SessionLifecycle, int], Awaitable[object]],
         remove: Callable[[SessionLifecycle, SessionRef], Awaitable[bool]],
         pace: SweepPace | None = None,
-        chance: Callable[[], float] = random.random,
     ) -> None:
-        self._chance = chance
         self.pace = pace or SweepPace()
         self._chore = chore
         self._remove = remove
@@ -152,7 +149,8 @@ class Sweeper:
         with suppress(HoldfastError):  # the first sweep tries again
             await self.resume(self._life)
         last = loop.time()
-        first = self.pace.first_sweep_seconds * (1 + 3 * self._chance()) / 4
+        # At a random moment, so that processes that started together do not sweep at the same time.
+        first = self.pace.first_sweep_seconds * (1 + 3 * random.random()) / 4  # noqa: S311 - not a secret
         while True:
             self._sooner.clear()
             wait = last + min(self.interval, first) - loop.time()
