@@ -172,7 +172,7 @@ class Chat:
         return [f"pinned {seq}: {format_line(entry.message.text, MAX_WIDTH)}"]
 
     async def _unpin(self, rest: str) -> Iterable[str]:
-        seq = _parse_number(rest, "/pin N")
+        seq = _parse_number(rest, "/unpin N")
         await self._hf.store.annotate(self._handle.ref, seq, pinned=False)
         return [f"unpinned {seq}"]
 
