@@ -130,9 +130,10 @@ async def test_what_each_role_may_do(x: Exchange) -> None:
 async def test_credentials_and_rates(x: Exchange) -> None:
     with numbered_keys():
         root = await make(x, role="admin", rate=1_000_000)
-        slow, fast, usual = [await make(x, root, user_id="ada", **one) for one in ({"rate": 1}, {"rate": 10}, {})]
+        slow, fast = [await make(x, root, user_id="ada", rate=rate) for rate in (1, 10)]
         small = await make(x, root, max_body=100)
         short = await make(x, root, expires=5_000)
+        usual = await x.served.create_key(user_id="ada")  # a key that another one makes has the other's rate
     one = ("GET", "/v1/sessions")
     for headers in (
         {}, {"authorization": root}, {"authorization": f"bearer   {root}"}, {"authorization": f"Basic {root}"}, {"x-api-key": f"{root}"},
@@ -153,7 +154,7 @@ async def test_credentials_and_rates(x: Exchange) -> None:
     for key in (short, short):
         await try_all(x, "short", bearer(key), one)
         x.served.clock.now += 5_000
-    answer = await x.served.http.delete("/v1/keys/aaaaaaaaaaaaaaaf", headers=bearer(root))
+    answer = await x.served.http.delete("/v1/keys/aaaaaaaaaaaaaaae", headers=bearer(root))
     x.note("revoked", answer.json()["status"])
     for _ in range(2):
         await try_all(x, "revoked", bearer(small), one)

@@ -6,6 +6,7 @@ import json
 import shlex
 from typing import Final
 
+from holdfast.testing import Reply
 from tests.behaviour.kit import assistant, calls, result, user
 from tests.behaviour.kit.exchanges import Exchange, exchange
 
@@ -85,6 +86,19 @@ async def test_commands_that_read_sessions(x: Exchange) -> None:
     x.served.clock.now += 7_200_000
     await run(x, "sessions export --all", "sessions prune --older-than 1s --dry-run", "sessions list", "sessions show s --user ada", "sessions verify --all", "keys list", "state get --session s2", "state set n 5 --session s2", "sessions list --user ada", both=False)  # fmt: skip
     await x.later(hours=1)
+
+
+@exchange(
+    lambda body: {"Call.": Reply(text="Wait.", tool_calls=[("find", {"to": "Bergen"})])}.get(body["messages"][-1]["content"], f"Yes to {body['messages'][-1]['content']} " * 9),
+    AGENTS, "context: {strategy: token_window, budget: 260}", stores=["file"],
+)  # fmt: skip
+async def test_chats(x: Exchange) -> None:
+    said = ["Hello.", "//etc", "/etc/hosts", "/pin 0", "Two.", *(f"{at}?" for at in range(9)), "/unpin 0", *"abcd", "/history 3", "/explain 1", "/explain", "/context"]  # fmt: skip
+    await x.run("chat", "--session", "s", "--user", "ada", given="\n".join(said))
+    more = ["/history", "/history 0", "/pin 99", "/pin x", "/unpin", "/zebra", "/help", "Call.", "/new", "New.", "/context", " ", "/quit", "Never."]  # fmt: skip
+    await x.run("chat", "--session", "s", "--agent", "c", given="\n".join(more))
+    await run(x, "sessions list", both=False)
+    assert [*x.take_requests()]  # they are those of any turn
 
 
 @exchange(["At one."], AGENTS, "context: {strategy: digest}", stores=["file"])

@@ -124,6 +124,9 @@ async def test_items_are_added_and_taken_out(x: Exchange) -> None:
     await x.rows(items, "id", after=ids[7], order="desc")
     session = (await x.rows("/v1/sessions", "id", "version", "message_count", "metadata"))[0]["id"]
     await x.rows(f"/v1/sessions/{session}/messages", "seq", "role", "content", "retired_by", "erased", retired=True)
+    alone = f"{ALL}/{(await x.post(ALL, items=ITEMS[8:]))['id']}/items"
+    for item in await x.rows(alone, "id", "type", order="asc"):
+        await x.delete(f"{alone}/{item['id']}")
 
 
 @exchange(

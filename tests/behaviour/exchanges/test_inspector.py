@@ -46,7 +46,7 @@ async def fill_lists(x: Exchange) -> None:
 
 
 LISTS: Final = (
-    *(f"sessions?{query}" for query in ("", "sort=turns", "sort=tokens&order=asc", "sort=sent_tokens", "sort=updated_at&order=asc", "sort=cached_share", "user_id=ada", "user_id=Ada", "agent=clerk", "status=closed", "status=active&user_id=ada", "since=2023-11-15", "until=2023-11-15&sort=turns&order=asc", "q=word1", "q=word1&user_id=ada", "q=nothing", "sort=zzz", "since=soon", "limit=2")),
+    *(f"sessions?{query}" for query in ("", "sort=turns", "sort=tokens&order=asc", "sort=sent_tokens", "sort=updated_at&order=asc", "sort=cached_share", "user_id=ada", "user_id=Ada", "agent=clerk", "status=closed", "status=active&user_id=ada", "since=2023-11-15", "until=2023-11-15&sort=turns&order=asc", "q=word1", "q=word1&user_id=ada", "q=word1&until=2023-11-14", "q=word1&since=2023-11-15", "q=word1&agent=clerk&since=2023-11-14", "q=nothing", "sort=zzz", "since=soon", "limit=2")),
     *(f"memories?{query}" for query in ("", "scope=user&owner=ada", "scope=user&owner=ad", "scope=user&owner=ada&q=word0", "scope=user&owner=bob&status=active&type=episodic", "scope=user&owner=bob&tag=bob", "scope=agent&owner=clerk", "q=word1")),
     "memories/held", "memories/diary?scope=user&owner=ada", "memories/diary?scope=all", "state?scope=user&user_id=ada", "state?session_id=s&user_id=bob", "state?session_id=s", "state?scope=zzz",
     "sessions/s", "sessions/s?user_id=bob", "sessions/s?user_id=ada&q=find", "sessions/%C3%BC%2F1?user_id=Ada&at=9", "sessions/S/manage?user_id=ada", "sessions/s2/delete?user_id=adam", "sessions/s2/prompt?user_id=adam&call=next", "sessions/s2/turns/1?user_id=adam", "sessions/s2/state?user_id=adam",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast import Owner
 from tests.behaviour.kit import bearer
 from tests.behaviour.kit.exchanges import DATABASES, Exchange, exchange
 from tests.behaviour.kit.memory_exchanges import MEMORIES, ask, change, keep, queries, table
@@ -217,3 +218,6 @@ async def test_lists_and_pages(x: Exchange) -> None:
         await x.rows(MEMORIES, "content", user_id="ada", order=order, type="semantic", tag="x", agent="a")
     for wrong in queries("limit=0", "limit=1001", "mode=keyword", "min_score=0.5", "order=up", "status=x"):
         await x.get(MEMORIES, user_id="ada", **wrong)
+    for count in (0, 1000, 1001):
+        page = x.served.native.memories.page(Owner("user", "ada"), limit=count)
+        await x.attempt(f"a page of {count}", page, lambda found: len(found.memories))
