@@ -153,7 +153,7 @@ WRONG: Final[list[tuple[dict[str, str], dict[str, Any]]]] = [
     ({"X-Session-Mode": "odd"}, {}),
     ({"X-Session-Mode": "delta"}, {"session_mode": "auto"}),
     ({"X-Session-Match": "odd"}, {}),
-    ({"X-Session-Match": "on"}, {"session_match": "off"}),
+    *(({"X-Session-Match": "on"}, {"session_match": "off"}), ({"X-Memory": "client"}, {"memory": "server"}), ({"X-Memory": "odd"}, {})),
     ({"X-Session-Id": "a"}, {"session_id": "b"}),
     ({"X-Session-Id": "%ff"}, {}),
     ({"X-User": "a"}, {"user": "b"}),
@@ -280,7 +280,7 @@ async def test_requests_that_are_sent_again(x: Exchange) -> None:
         return answer["choices"][0]["message"] if "choices" in answer else {"content": None}
 
     first = await ask("k1", user("Look."))
-    await ask("k1", user("Look."))
+    await ask("k1", user("Look."), on_disconnect="finish")
     for _ in range(2):
         await ask("k2", result(first["tool_calls"][0]["id"], "far"), session_mode="delta")
     await ask("k1", user("Look."))

@@ -36,6 +36,8 @@ async def fill(x: Exchange) -> None:
     del x.lines[at:]
 
 
+BEYOND: Final = ("search noon --limit 101", "search noon --neighbours 11", "facts s --limit 1001", "sessions list --limit 1001", "explain s --limit 51", "memories review --limit 1001")  # fmt: skip
+"""Commands that ask for one more than they list."""
 ENDS: Final = "hooks: {webhooks: [{url: $HOOK, secret: s}]}\nsessions: {ttl: 1h}"
 
 
@@ -80,6 +82,7 @@ async def test_commands_that_read_sessions(x: Exchange) -> None:
         "explain s --user ada --seq 99",
         "search noon --user ada --limit 1 --mode keyword",
         "search noon --user ada --until 2023-11-14",
+        *BEYOND,
         both=False,
     )
     x.lines.append("~ 2 hours later, without a sweep")

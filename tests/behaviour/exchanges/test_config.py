@@ -98,7 +98,7 @@ MISTAKES: Final = (
     "sessions: {max_sessions: 3}",
     "context: {strategy: buffer_window, window_size: 0, budgt: 1}\nmemory: {enabled: 'yes', max_results: 21, budget: 32001}",
     "context: {strategy: token_window, window_size: 3}\nsearch: {max_results: 100, budget: 0}\nmemory: {enabled: on, max_results: 20, budget: 32000}",
-    "a: [", "gateway: {port: 1}\ngateway: {port: 2}", "- a", "a: &x {b: *x}", "agents: {a: {instruction: '${GONE} ${}'}}", "\tgateway: {}", "", "agents: []", "llm: 3", "llm: {}\nllms: {default: {}}",
+    "databases: {a: {driver: oracle, host: h}, b: {driver: postgres, port: x}, c: {driver: mysql, host: h, path: 3}}", "a: [", "gateway: {port: 1}\ngateway: {port: 2}", "- a", "a: &x {b: *x}", "agents: {a: {instruction: '${GONE} ${}'}}", "\tgateway: {}", "", "agents: []", "llm: 3", "llm: {}\nllms: {default: {}}",
 )  # fmt: skip
 
 
@@ -117,7 +117,7 @@ async def test_mistakes_and_warnings(x: Exchange) -> None:
 
 
 VARIABLES: Final = (
-    {"HOLDFAST_GATEWAY__PORT": "1", "HOLDFAST_PORT": "2", "HOLDFAST_HOST": "h"},
+    {"HOLDFAST_GATEWAY__PORT": "1", "HOLDFAST_PORT": "2", "HOLDFAST_HOST": "h", "HOLDFAST_AGENTS__MY_AGENT__TOOLS": "zzz"},
     {"HOLDFAST_GATEWAY_PORT": "1", "HOLDFAST_GATEWAY": "x", "HOLDFAST_OTHER": "y", "HOLDFAST_GATEWAY__PROT": "3", "HOLDFAST_GATEWAY__ZZZ": "4"},
     {"HOLDFAST_AGENTS__A__TOOLS": "memory, python,", "HOLDFAST_AGENTS__A__STATE__N": "2", "HOLDFAST_AGENTS__NEW__LLM": "x", "HOLDFAST_AGENTS__BETTA__LLM": "x"},
     {"HOLDFAST_LLMS__DEFAULT__PARAMS__TOP_P": "0.5", "HOLDFAST_LLMS__DEFAULT__PARAMS": "x", "HOLDFAST_LLMS__DEFAULT": "x", "HOLDFAST_LLMS__DEFAULT__MODEL__X": "y"},
@@ -143,7 +143,7 @@ B='x' y
 
 @exchange(None, stores=["file"])
 async def test_variables(x: Exchange) -> None:
-    text = "agents: {a: {tools: [memory], state: {n: 1}}, beta: {}}\nllms: {default: {model: m, base_url: 'http://x/v1'}}\ncontext: {strategy: buffer_window}\nsessions: {ttl: 1h}"
+    text = "agents: {a: {tools: [memory], state: {n: 1}}, beta: {}, My-Agent: {}}\nllms: {default: {model: m, base_url: 'http://x/v1'}}\ncontext: {strategy: buffer_window}\nsessions: {ttl: 1h}"
     for env in VARIABLES:
         await check(x, text, **env)
     texts = "agents: {a: {instruction: 'x ${A} ${B:-b} ${B:-} $${C} $D', llm: '${A}'}}"

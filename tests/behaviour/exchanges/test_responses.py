@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from holdfast.testing import Reply
-from tests.behaviour.kit import user
 from tests.behaviour.kit.exchanges import Exchange, exchange
 
 PATH: Final = "/v1/responses"
@@ -53,7 +52,10 @@ async def test_counted_tokens(x: Exchange) -> None:
     for fields in (own, {**own, "strategy": "digest", "budget": 200}, {**own, "strategy": "token_window"}, {"previous_response_id": first["id"]}, {"tools": [LOOK]}, {"instructions": "Be brief."}, {"strategy": "salience"}, {"temperature": "x"}, {"metadata": {"a": "b"}, "top_p": 0.5}, {"user_id": "ada", **own}, {"input": None}):  # fmt: skip
         await x.post(f"{PATH}/input_tokens", **{"input": "How many?", **fields})
     for fields in ({}, {"system": "Be kind. " * 9}, {"system": [{"type": "text", "text": "Be kind."}]}, {"tools": [{"name": "look", "input_schema": {"type": "object"}}]}, {"model": "none"}, {"messages": []}):  # fmt: skip
-        await x.post("/v1/messages/count_tokens", **{"model": "default", "messages": [user("Hi.")], **fields})
+        await x.post(
+            "/v1/messages/count_tokens",
+            **{"model": "default", "messages": [{"role": "user", "content": "Hi."}], **fields},
+        )
 
 
 @exchange(["Done."] * 20)

@@ -57,7 +57,9 @@ def work(
             state["lost"] = 1
             raise ValueError(f"no {size}")
         case "known":
-            raise NotFound(f"no order {size}")
+            error = NotFound(f"no order {size}")
+            error.public = "no order in the shop" if size > 8 else None
+            raise error
         case "look":
             return {**state, "user": ctx.user_id, "agent": ctx.agent, "session": ctx.session_id}
         case "long":
@@ -97,7 +99,7 @@ async def show(x: Exchange, session_id: str = "s") -> None:
 
 @exchange(
     [
-        made(how("count")), made(how("count", size=2), said="Twice:"), made(how("look")), "One.",
+        made(how("count")), made(how("count", size=2), said="Twice:"), made(how("look")), made(how("known", size=9)), "One.",
         *each(how("list"), how("list", places=["b", "c"]), how("raise"), how("known", size=7)), "Two.",
         *each(how("unset"), how("look"), how("long", size=1024), how("long", size=1025)), "Three.",
         *each(how("parts"), how("none"), how("count", size="1"), how("count", more=1)), "Four.",
@@ -119,6 +121,32 @@ async def test_tools_of_the_program(x: Exchange) -> None:
     named = {"type": "function", "function": {"name": "work"}}
     for fields in ({"n": 2}, {"tools": [named]}, {"model": "b"}, {"model": "c", "n": 2}, {"model": "d"}):
         await say(x, "Eight", session_id="t", **fields)
+
+
+PYTHON: Final = (
+    "x = 1\nprint('a', end='')\nx + 1", "x += 1; _ = open('a.txt', 'w').write('one'); x", "import sys; print('e', file=sys.stderr); 1 / 0", "def (",
+    "import os; os.makedirs('d'); open('d/b.csv', 'w').write('1,2'); open('.h', 'w').write('x'); open('a.txt', 'w').write('two')", "print('x' * 200_000)",
+    "for at in range(40):\n    _ = open(f'{at}.txt', 'w').write('x')", "_ = open('big', 'wb').write(b'x' * 20_000_000)", "os._exit(7)",
+    "import os; [len(os.listdir('.')), open('a.txt').read(), 'x' in globals()]", "while True: pass", "x = os.remove('a.txt'); input()", "",
+)  # fmt: skip
+
+
+@exchange(
+    [one for code in PYTHON for one in (made(("python", {"code": code})), "Done.")],
+    "python: {enabled: true, unsandboxed: true, timeout: 3s}",
+    stores=["file"],
+)
+async def test_the_python_tool(x: Exchange) -> None:
+    for at in range(len(PYTHON)):
+        await x.served.http.post("/v1/chat/completions", json={"session_id": "s", "messages": [user(f"{at}?")]})
+    requests = [one for _, one in x.take_requests()]
+    x.note("offered", requests[0]["tools"])
+    for one in requests[-1]["messages"]:
+        if one["role"] == "tool":
+            answer = {"exception": "", "stdout": "", **json.loads(one["content"]), "seconds": None}
+            printed, error = answer.pop("stdout"), answer.pop("exception").rpartition("\n")[2]
+            x.note("answer", {**answer, "printed": [len(printed), printed[-80:]], "error": error})
+    await x.rows("/v1/sessions/s/artifacts", "name", "version", "mime_type", "size", limit=3)
 
 
 CHIEF: Final = """

@@ -347,7 +347,7 @@ async def test_a_form_leads_only_to_pages_of_this_server(after: str) -> None:
 
 
 async def test_a_message_is_sent_from_the_playground_without_a_script() -> None:
-    async with gateway(["Hello <b>Ada</b>."], "agents: {clerk: {instruction: Be brief.}}") as served:
+    async with gateway(["Hello <b>Ada</b>.", "Later."], "agents: {clerk: {instruction: Be brief.}}") as served:
         page = await press(
             served, "/inspect/playground", "Send", message="Hi.", model="clerk", session_id="s", budget="500"
         )
@@ -357,6 +357,9 @@ async def test_a_message_is_sent_from_the_playground_without_a_script() -> None:
         assert texts(sent) == ["Be brief.", "Hi."]
         for wrong in ({"message": ""}, {"message": "Hi.", "budget": "many"}, {"message": "Hi.", "strategy": "best"}):
             await press(served, "/inspect/playground", "Send", 400, **wrong)
+        await served.rest.given("t", user("Hi."), user="ada")
+        await press(served, "/inspect/playground", "Send", message="And now?", session_id="t")
+        assert texts(await served.rest.session("t", "ada").messages()) == ["Hi.", "And now?", "Later."]
 
 
 @pytest.mark.parametrize(
