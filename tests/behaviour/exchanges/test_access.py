@@ -60,6 +60,9 @@ async def test_keys_over_http(x: Exchange) -> None:
         )  # fmt: skip
         for fields in wrong:
             await x.post("/v1/keys", root, **fields)
+        for first in ({"role": "write"}, {"role": "admin", "user_id": "ada"}):
+            async with gateway() as other:
+                await Exchange(other, x.hook, x.lines).post("/v1/keys", **first)
 
 
 @exchange((), stores=("memory", "postgres", "mysql"))

@@ -98,7 +98,7 @@ MISTAKES: Final = (
     "sessions: {max_sessions: 3}",
     "context: {strategy: buffer_window, window_size: 0, budgt: 1}\nmemory: {enabled: 'yes', max_results: 21, budget: 32001}",
     "context: {strategy: token_window, window_size: 3}\nsearch: {max_results: 100, budget: 0}\nmemory: {enabled: on, max_results: 20, budget: 32000}",
-    "databases: {a: {driver: oracle, host: h}, b: {driver: postgres, port: x}, c: {driver: mysql, host: h, path: 3}}", "a: [", "gateway: {port: 1}\ngateway: {port: 2}", "- a", "a: &x {b: *x}", "agents: {a: {instruction: '${GONE} ${}'}}", "\tgateway: {}", "", "agents: []", "llm: 3", "llm: {}\nllms: {default: {}}",
+    "llms: {a: {api_key: 123456, headers: {x: 5}}}\ndatabases: {a: {password: 1.5, user: 7}}", "databases: {a: {driver: oracle, host: h}, b: {driver: postgres, port: x}, c: {driver: mysql, host: h, path: 3}}", "a: [", "gateway: {port: 1}\ngateway: {port: 2}", "- a", "a: &x {b: *x}", "agents: {a: {instruction: '${GONE} ${}'}}", "\tgateway: {}", "", "agents: []", "llm: 3", "llm: {}\nllms: {default: {}}",
 )  # fmt: skip
 
 

@@ -36,6 +36,10 @@ async def test_questions_about_the_session(x: Exchange) -> None:
     await recalled(x, "s", QUESTIONS[:4], strategy="salience", budget=400)
     await recalled(x, "s", QUESTIONS[:2], strategy="buffer_window", window_size=4)
     await recalled(x, "s", QUESTIONS[:4], strategy="head_tail", window_size=3, recall="on", budget=300)
+    for how in ("on", "off"):
+        body = {"messages": [user(QUESTIONS[3])], "strategy": "token_window", "budget": 600, "recall": how}
+        answer = await x.served.http.post("/v1/sessions/s/turns", json=body)
+        x.note(f"recall {how} in a turn", answer.json()["messages"][-2])
 
 
 @exchange(["Yes."] * 90, "search: {enabled: true, max_results: 4, budget: 300}", "memory: {enabled: true}", TTL)
