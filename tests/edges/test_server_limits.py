@@ -86,10 +86,12 @@ async def test_too_many_tools_are_refused() -> None:
     """In a chat and for a working set."""
     async with gateway([], limits=BodyLimits(BODY, MEDIA)) as (served, _):
         await create_session_s(served)
-        tools = [{"type": "function", "function": {"name": "f"}}] * 4
-        for url in ("/v1/chat/completions", "/v1/sessions/s/context"):
-            body = {"messages": [HI], "tools": tools} if "chat" in url else {"tools": tools}
-            assert assert_error(await served.http.post(url, json=body), 413)["param"] == "tools"
+        one = {"type": "function", "function": {"name": "f"}}
+        for tools in ([one] * 4, [{"type": "namespace", "name": "n", "tools": [one] * 3}, one]):
+            for url, body in (("/v1/chat/completions", {"messages": [HI]}), ("/v1/sessions/s/context", {})):
+                assert assert_error(await served.http.post(url, json={**body, "tools": tools}), 413)["param"] == "tools"
+        many = [{"type": "custom_tool_call", "call_id": f"c{at}", "name": "f", "input": ""} for at in range(5)]
+        assert assert_error(await served.http.post("/v1/responses", json={"input": many}), 413)["param"] == "input"
 
 
 async def test_session_fields_have_limits() -> None:

@@ -83,6 +83,8 @@ async def test_summaries_between_turns(x: Exchange) -> None:
     await x.post("/v1/sessions/s/rewind", turn=4)
     await x.rows("/v1/sessions/s/compactions", "id", "status", "first", "last")
     await prompt(x, "s")
+    for query in ("", "?before=1", "?id=1", "?id=99"):
+        await x.page(f"/inspect/sessions/s/compactions{query}")
     await x.post("/v1/sessions/s/compactions", target=0.9, threshold=0.5)
     await x.post("/v1/sessions/s/compactions")
     await x.post("/v1/sessions/s/compactions", strategy="digest")
