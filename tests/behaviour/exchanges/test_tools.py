@@ -12,7 +12,7 @@ from holdfast import ToolContext, tool_from
 from holdfast.errors import NotFound
 from holdfast.settings import ToolLimits
 from holdfast.testing import Reply
-from tests.behaviour.kit import assistant, result, user
+from tests.behaviour.kit import assistant, gateway, result, user
 from tests.behaviour.kit.exchanges import Exchange, exchange
 
 DOOR: Final = {
@@ -125,15 +125,16 @@ async def test_tools_of_the_program(x: Exchange) -> None:
 
 PYTHON: Final = (
     "x = 1\nprint('a', end='')\nx + 1", "x += 1; _ = open('a.txt', 'w').write('one'); x", "import sys; print('e', file=sys.stderr); 1 / 0", "def (",
-    "import os; os.makedirs('d'); open('d/b.csv', 'w').write('1,2'); open('.h', 'w').write('x'); open('a.txt', 'w').write('two')", "print('x' * 200_000)",
+    "import os; os.makedirs('d'); open('d/b.csv', 'w').write('1,2'); os.makedirs('.cache'); open('.cache/c', 'w'); open('.h', 'w').write('x'); open('a.txt', 'w').write('two')", "print('x' * 200_000)",
     "for at in range(40):\n    _ = open(f'{at}.txt', 'w').write('x')", "_ = open('big', 'wb').write(b'x' * 20_000_000)", "os._exit(7)",
     "import os; [len(os.listdir('.')), open('a.txt').read(), 'x' in globals()]", "while True: pass", "x = os.remove('a.txt'); input()", "",
 )  # fmt: skip
+SANDBOX: Final = "python: {enabled: true, unsandboxed: true, timeout: 3s}"
 
 
 @exchange(
     [one for code in PYTHON for one in (made(("python", {"code": code})), "Done.")],
-    "python: {enabled: true, unsandboxed: true, timeout: 3s}",
+    SANDBOX,
     stores=["file"],
 )
 async def test_the_python_tool(x: Exchange) -> None:
@@ -141,6 +142,10 @@ async def test_the_python_tool(x: Exchange) -> None:
         await x.served.http.post("/v1/chat/completions", json={"session_id": "s", "messages": [user(f"{at}?")]})
     requests = [one for _, one in x.take_requests()]
     x.note("offered", requests[0]["tools"])
+    script = [made(("python", {"code": "import os; os.path.getsize('d/b.csv')"})), "Done."]
+    async with gateway(script, SANDBOX, store=x.served.store) as other:  # it has a process of its own
+        await other.http.post("/v1/chat/completions", json={"session_id": "s", "messages": [user("And now?")]})
+        requests += [one.body for one in other.upstream.requests]
     for one in requests[-1]["messages"]:
         if one["role"] == "tool":
             answer = {"exception": "", "stdout": "", **json.loads(one["content"]), "seconds": None}
