@@ -43,6 +43,15 @@ async def test_each_owner_has_its_own_memories(world: World) -> None:
         assert await hf.memories(user="bob") == []
 
 
+@through("library")
+async def test_a_broad_question_is_answered_with_the_newest_of_many(world: World) -> None:
+    async with world.open() as hf:
+        for at in range(101):
+            await hf.remember(f"Ada owns book {at}", user="ada")
+            world.clock.now += 60_000
+        assert "Ada owns book 100" in contents(await hf.memories("who am I?", user="ada"))
+
+
 SAME = [
     ("Ada drinks tea", "ada drinks tea.", "merged"),
     ("Ada lives in room 12", "Ada lives in room 13", "new"),

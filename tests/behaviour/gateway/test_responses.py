@@ -89,6 +89,8 @@ async def test_transcript_next_to_an_id_is_refused() -> None:
                 extra_body={"session_mode": "transcript"},
             )
         assert refused.value.param == "session_mode"
+        with pytest.raises(openai.BadRequestError, match="conversation must be the id"):
+            await served.openai.responses.create(model="gpt-4o", input="Who am I?", conversation="")
 
 
 async def test_stored_response_is_returned_by_its_id() -> None:
