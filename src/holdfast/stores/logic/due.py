@@ -42,24 +42,20 @@ class Removal(NamedTuple):
     """The source of the index. If its session, its records or its memories were removed as a whole, `seq` is None."""
     seq: int | None
     """The `seq` of the document that was removed."""
-    version: int
-    """The version of the session after the entry was erased."""
 
 
-def note_removals(
-    tenant: str, space: Space, source: str, seqs: Iterable[int | None] = (None,), version: int = 0
-) -> Steps[None]:
+def note_removals(tenant: str, space: Space, source: str, seqs: Iterable[int | None] = (None,)) -> Steps[None]:
     """Record for each registered index that documents of a source were removed, or with None the source as a whole."""
     indexes = yield Query("search_indexes", (tenant,))
-    rows = [(tenant, name, *space, source, seq, version, b"") for name, _ in indexes for seq in seqs]
+    rows = [(tenant, name, *space, source, seq, b"") for name, _ in indexes for seq in seqs]
     if rows:
         yield Many("due_insert", rows)
 
 
-def note_removed_session(tenant: str, ref: SessionRef, seq: int | None = None, version: int = 0) -> Steps[None]:
+def note_removed_session(tenant: str, ref: SessionRef, seq: int | None = None) -> Steps[None]:
     """Record that a session was removed, or replaced by another one with the same name; or that one of its entries was erased."""
     if not ref.withdrawn and not is_child(ref):
-        yield from note_removals(tenant, Space("talk", ref.user_id), ref.id, [seq], version)
+        yield from note_removals(tenant, Space("talk", ref.user_id), ref.id, [seq])
 
 
 def note_removed_records(tenant: str, owner: RecordOwner, numbers: Iterable[int | None] = (None,)) -> Steps[None]:
@@ -124,7 +120,7 @@ class DueStore(Handle):
             place = (self.tenant, _JOBS, job.kind, job.user_id, job.session_id, job.seq)
             rows = yield Query("due_same", place)
             if not rows:
-                yield Query("due_insert", (*place, 0, msgspec.json.encode(job)))
+                yield Query("due_insert", (*place, msgspec.json.encode(job)))
                 rows = yield Query("due_same", place)
             return _decode_job(rows[0])
 
@@ -154,13 +150,13 @@ def _forget_index(tenant: str, name: str) -> Steps[None]:
 
 
 def _decode_removal(row: Row) -> Removal:
-    id_, kind, name, source, seq, version, _ = row
+    id_, kind, name, source, seq, _ = row
     space = Space(cast(SpaceKind, decode_text(kind)), decode_text(name))
-    return Removal(id_, space, decode_text(source), seq, version)
+    return Removal(id_, space, decode_text(source), seq)
 
 
 def _decode_job(row: Row) -> Job:
-    id_, kind, name, source, seq, _, data = row
+    id_, kind, name, source, seq, data = row
     job = msgspec.json.decode(data, type=Job)
     names = {"user_id": decode_text(name), "session_id": decode_text(source)}
     return evolve(job, id=id_, kind=cast(JobKind, decode_text(kind)), seq=seq, **names)

@@ -437,7 +437,7 @@ def _erase_entry(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> 
     yield Query("session_touch", (pk, session.version + 1, session.tail.total + (shift if live else 0), size))
     yield from update_after_erasure(pk, seq, session.version + 1, shift if live else 0)
     yield from media_steps.forget_media(pk, seq)
-    yield from note_removed_session(tenant, ref, seq, session.version + 1)
+    yield from note_removed_session(tenant, ref, seq)
     return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)
 
 

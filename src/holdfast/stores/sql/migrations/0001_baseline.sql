@@ -583,7 +583,6 @@ CREATE TABLE due (
     name    ID NOT NULL,
     source  ID NOT NULL,
     seq     INT,
-    version INT NOT NULL,
     data    LONGBLOB NOT NULL
 ) {table};
 
