@@ -74,8 +74,8 @@ async def test_old_index_does_not_damage_the_new_files(
     monkeypatch.setattr(lazy_index, "_LINGER", 0.0)
     closed, gone = lazy_index._close_index, asyncio.Event()
 
-    async def record_close(index: Any) -> None:
-        await closed(index)
+    async def record_close(index: Any, *seconds: float) -> None:
+        await closed(index, *seconds)
         gone.set()
 
     monkeypatch.setattr(lazy_index, "_close_index", record_close)

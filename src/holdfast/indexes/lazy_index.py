@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.background import cancel_task
 from holdfast.errors import HoldfastError, StoreClosed, StoreError, StoreUnavailable
 from holdfast.errors.environment import is_index_damaged
 from holdfast.recall.base import Index
@@ -111,8 +112,7 @@ class IndexOpener:
         self._file = file or IndexFile(None)
         self._lost = lost
         self._opened: asyncio.Task[Index] | None = None
-        self._left: dict[Index, asyncio.TimerHandle] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._left: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def get_index(self, tenant: str) -> Index:
@@ -153,31 +153,28 @@ class IndexOpener:
 
     def _close_later(self, index: Index) -> None:
         """Close an index after `_LINGER` seconds, because calls may still use it."""
-
-        def close() -> None:
-            self._left.pop(index, None)
-            task = asyncio.ensure_future(_close_index(index))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
-
-        self._left[index] = asyncio.get_running_loop().call_later(_LINGER, close)
+        task = asyncio.create_task(_close_index(index, _LINGER), name="closing a replaced index")
+        self._left.add(task)
+        task.add_done_callback(self._left.discard)
 
     async def close(self) -> None:
         """Close the index if it is open or being opened. Closing twice is allowed."""
         self._closed = True
         task, self._opened = self._opened, None
-        left, self._left = self._left, {}
-        for timer in left.values():
-            timer.cancel()
-        await asyncio.gather(*(_close_index(index) for index in left), *self._closing)
+        for left in tuple(self._left):
+            await cancel_task(left)
         if task is not None:
             with suppress(HoldfastError):
-                await (await task).close()
+                await _close_index(await task)
 
 
-async def _close_index(index: Index) -> None:
-    with suppress(HoldfastError):
-        await index.close()
+async def _close_index(index: Index, seconds: float = 0) -> None:
+    """Close an index after some seconds, or when the task is cancelled."""
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        with suppress(HoldfastError):
+            await index.close()
 
 
 async def discard_damaged(index: Index, error: StoreError) -> bool:

@@ -253,12 +253,15 @@ class IndexService:
                 await self._store.finish_due([one.id for one in due])
 
     async def _remove(self, name: SourceName, seqs: Sequence[int | None]) -> None:
-        if None not in seqs:
-            await self._updater.check(name, [seq for seq in seqs if seq is not None])
+        """Delete documents of a source; with None, all that the store does not have any more. Update the source later, if it still exists."""
+        numbers = [seq for seq in seqs if seq is not None]
+        if len(numbers) == len(seqs):
+            await self._updater.check(name, numbers)
             self._queue.add(name)
-        elif await self._updater.settle(name):
+            return
+        if await self._updater.settle(name):
             self._queue.add(name)
-        if None in seqs and name.space.kind == "talk":
+        if name.space.kind == "talk":
             await self._remove(to_record_source(name.session), (None,))
 
     async def check(self, name: SourceName, seqs: Sequence[int]) -> None:
