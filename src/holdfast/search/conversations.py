@@ -39,7 +39,15 @@ from holdfast.search.queries import (
     decode_cursor,
     encode_cursor,
 )
-from holdfast.search.ranked_search import HitOrder, RankedSearch, begin_search, continue_after, rerank
+from holdfast.search.ranked_search import (
+    EntryText,
+    HitOrder,
+    RankedSearch,
+    ReadHit,
+    begin_search,
+    continue_after,
+    rerank,
+)
 from holdfast.stores.base import Store
 from holdfast.stores.log import FoundEntries
 
@@ -157,7 +165,7 @@ async def search_conversations(
     ranked = search.select_answers(ranked)
     reading = _HitReader(engine, search, options)
     order = continue_after(ranked, place) if place else await reading.rerank(ranked)
-    wanted: list[_Read] = []
+    wanted: list[ReadHit] = []
     has_more = False
     async for read in reading.read(order.hits, options.limit + (not options.bare), neighbours=options.neighbours):
         if len(wanted) == options.limit:
@@ -209,25 +217,6 @@ def _keep_best_per_session(ranked: Sequence[Hit]) -> list[Hit]:
     return list(best.values())
 
 
-class _Text(NamedTuple):
-    """An entry without its content, and the part of its text from which a snippet is made.
-
-    The content is left out to save memory, because a page may have a hundred entries.
-    """
-
-    entry: Entry
-    words: str
-
-
-class _Read(NamedTuple):
-    """A hit, its text, and the texts of the messages before and after it."""
-
-    hit: Hit
-    text: _Text
-    before: Sequence[_Text]
-    after: Sequence[_Text]
-
-
 class _HitReader:
     """Reads the hits of one search from the log.
 
@@ -251,7 +240,7 @@ class _HitReader:
         service, search, reads = self._service, self._search, self.read(ranked, _READ_AT_ONCE)
         return await rerank(service.reranker, search.question, self._options, ranked, reads=reads, notes=search.notes)
 
-    async def read(self, ranked: Sequence[Hit], at_once: int, *, neighbours: int = 0) -> AsyncIterator[_Read]:
+    async def read(self, ranked: Sequence[Hit], at_once: int, *, neighbours: int = 0) -> AsyncIterator[ReadHit]:
         """Yield the hits whose entries still exist in the log, in order.
 
         If the log does not contain a hit's entry, its session is added to the sessions that the index must check again.
@@ -274,7 +263,7 @@ class _HitReader:
                 if read is not None:
                     yield read
 
-    async def _make_read(self, hit: Hit, found: FoundEntries | None, neighbours: int) -> _Read | None:
+    async def _make_read(self, hit: Hit, found: FoundEntries | None, neighbours: int) -> ReadHit | None:
         """Return a hit with its texts; None if it must not be shown."""
         one, ref = hit.candidate, SessionRef(self._search.space.name, hit.candidate.session)
         entries = {} if found is None or found.identity != one.identity else found.entries
@@ -294,14 +283,14 @@ class _HitReader:
             before = _select_talk(await store.entries(ref, stop=one.seq, limit=count, descending=True), neighbours)
         if len(after) < neighbours and not all(seq in entries for seq in later):
             after = _select_talk(await store.entries(ref, start=one.seq + 1, limit=count), neighbours)
-        return _Read(hit, text, before[::-1], after)
+        return ReadHit(hit, text, before[::-1], after)
 
     async def refresh_index(self) -> None:
         """Ask the index to check those documents that did not match the log."""
         for ref, seqs in list(self._stale.items())[:_MAX_STALE]:
             await self._service.check(to_session_source(ref), seqs)
 
-    async def make_hits(self, reads: Sequence[_Read], position: int) -> list[SearchHit]:
+    async def make_hits(self, reads: Sequence[ReadHit], position: int) -> list[SearchHit]:
         """Return the hits of a page, with snippets and neighbours.
 
         The snippets are cut in a thread if the texts are long. They share one `SnippetBudget`.
@@ -329,7 +318,7 @@ class _HitReader:
 
     def _make_hit(
         self,
-        read: _Read,
+        read: ReadHit,
         snippet: Snippet,
         before: Sequence[SearchNeighbour],
         after: Sequence[SearchNeighbour],
@@ -354,9 +343,9 @@ class _HitReader:
         )
 
 
-def _make_text(entry: Entry) -> _Text:
+def _make_text(entry: Entry) -> EntryText:
     light = entry.message.evolve(content=None, tool_calls=(), extra={})
-    return _Text(msgspec.structs.replace(entry, message=light), shorten_text(extract_words(entry)))
+    return EntryText(msgspec.structs.replace(entry, message=light), shorten_text(extract_words(entry)))
 
 
 def _make_snippets(
@@ -389,7 +378,7 @@ def _make_neighbour(entry: Entry, text: str) -> SearchNeighbour:
     )
 
 
-def _select_talk(entries: Iterable[Entry], count: int) -> list[_Text]:
+def _select_talk(entries: Iterable[Entry], count: int) -> list[EntryText]:
     """Return the first `count` messages of the user or an assistant that have a text."""
     texts = (_make_text(one) for one in entries if one.message.role in ("user", "assistant"))
     return list(islice((text for text in texts if text.words), count))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as BadBase64
+from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Annotated, Any, Final, Literal
 
@@ -104,23 +105,29 @@ def check_search(user_id: Any, query: Any, options: SearchOptions) -> None:
             _check_id(getattr(options, name), name)
     if not isinstance(query, str):
         raise InvalidRequest(f"query must be a string, not {type(query).__name__}", param="query")
-    if not query.strip():
-        raise InvalidRequest("query is empty: say what to search for", param="query")
-    if len(query) > QUERY_CHARS:
-        raise InvalidRequest(f"query has {len(query):,} characters; at most {QUERY_CHARS:,} are allowed", param="query")
-    for name, known in (
-        ("mode", (None, *SEARCH_MODES)),
-        ("role", (None, *SEARCH_ROLES)),
-        ("time", ("auto", "filter", "off")),
-    ):
-        if (value := getattr(options, name)) not in known:
-            allowed = ", ".join(filter(None, known))
-            raise InvalidRequest(f"{name} must be one of {allowed}, not {value!r:.80}", param=name)
-    check_whole(options.limit, "limit", 1, SEARCH_RESULTS)
+    check_question(query, options.mode, options.limit)
+    _check_choice(options.role, "role", (None, *SEARCH_ROLES))
+    _check_choice(options.time, "time", ("auto", "filter", "off"))
     check_whole(options.neighbours, "neighbours", 0, SEARCH_NEIGHBOURS)
     if not isinstance(options.after, str | None):
         raise InvalidRequest(f"after must be a cursor, not {type(options.after).__name__}", param="after")
     _check_times(options)
+
+
+def check_question(query: str, mode: Any, limit: Any) -> None:
+    """Check what searches of conversations and of records have in common. Raises `InvalidRequest`."""
+    if not query.strip():
+        raise InvalidRequest("query is empty: say what to search for", param="query")
+    if len(query) > QUERY_CHARS:
+        raise InvalidRequest(f"query has {len(query):,} characters; at most {QUERY_CHARS:,} are allowed", param="query")
+    _check_choice(mode, "mode", (None, *SEARCH_MODES))
+    check_whole(limit, "limit", 1, SEARCH_RESULTS)
+
+
+def _check_choice(value: Any, name: str, known: Sequence[str | None]) -> None:
+    if value not in known:
+        allowed = ", ".join(filter(None, known))
+        raise InvalidRequest(f"{name} must be one of {allowed}, not {value!r:.80}", param=name)
 
 
 def _check_times(options: SearchOptions) -> None:

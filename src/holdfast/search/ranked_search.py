@@ -15,12 +15,13 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from struct import Struct
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import anyio
 import msgspec
 
 from holdfast.accounting import run_cpu
+from holdfast.domain.session import Entry
 from holdfast.embedders.base import can_read_language, make_query_vectors
 from holdfast.engine.engine import Engine
 from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra
@@ -292,21 +293,23 @@ _ITEM: Final = Struct("<6sd")
 """The format of a reranked hit in a cursor: its hash from `_hash_hit`, and the reranker's score."""
 
 
-class _Words(Protocol):
-    @property
-    def words(self) -> str: ...
+class EntryText(NamedTuple):
+    """An entry without its content, and the part of its text from which a snippet is made.
+
+    The content is left out to save memory, because a page may have a hundred entries.
+    """
+
+    entry: Entry
+    words: str
 
 
-class ReadHit(Protocol):
-    """A hit together with its entry, as read from the log."""
+class ReadHit(NamedTuple):
+    """A hit, its text as read from the log, and the texts of the messages before and after it."""
 
-    @property
-    def hit(self) -> Hit:
-        """The hit."""
-
-    @property
-    def text(self) -> _Words:
-        """The searchable words of the hit's entry."""
+    hit: Hit
+    text: EntryText
+    before: Sequence[EntryText]
+    after: Sequence[EntryText]
 
 
 class _ScoredHit(NamedTuple):

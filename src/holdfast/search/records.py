@@ -29,17 +29,15 @@ from holdfast.indexes.service import IndexService
 from holdfast.indexes.sources import to_record_source
 from holdfast.limits import (
     INDEX_FRESH_SECONDS,
-    QUERY_CHARS,
     RECORD_CHANGES,
-    SEARCH_RESULTS,
     SEARCH_SNIPPET_CHARS,
     SEARCH_VECTOR_SECONDS,
 )
 from holdfast.memory.queries import PreparedQuery, prepare_query
 from holdfast.memory.ranking import Match, rank_matches
-from holdfast.numbers import check_whole
-from holdfast.recall.base import NEAREST, SEARCH_MODES, Candidate, Candidates, Filters, Lookup, SearchMode, Similar
+from holdfast.recall.base import NEAREST, Candidate, Candidates, Filters, Lookup, SearchMode, Similar
 from holdfast.recall.snippets import SnippetBudget, make_snippet
+from holdfast.search.queries import check_question
 from holdfast.wire.sendable import check_text
 
 INCOMPLETE: Final = "the latest records are not indexed yet"
@@ -125,15 +123,7 @@ async def search_records(engine: Engine, query: RecordQuery) -> FoundRecords:
 
 def _check_query(query: RecordQuery) -> None:
     check_text(query.text, "query")
-    if not query.text.strip():
-        raise InvalidRequest("query is empty: say what to search for", param="query")
-    if len(query.text) > QUERY_CHARS:
-        raise InvalidRequest(
-            f"query has {len(query.text):,} characters; at most {QUERY_CHARS:,} are allowed", param="query"
-        )
-    if query.mode not in (None, *SEARCH_MODES):
-        raise InvalidRequest(f"mode must be one of {', '.join(SEARCH_MODES)}, not {query.mode!r:.80}", param="mode")
-    check_whole(query.limit, "limit", 1, SEARCH_RESULTS)
+    check_question(query.text, query.mode, query.limit)
     check_namespace(query.namespace, empty=query.nested)
     check_record_key(query.prefix, empty=True)
     if query.prefix and query.nested:
