@@ -49,7 +49,7 @@ async def test_counted_tokens(x: Exchange) -> None:
     first = await x.post(PATH, input="Hi. " * 300, session_id="s", instructions="Be kind.")
     await x.post(PATH, input="And now?", previous_response_id=first["id"])
     own = {"session_id": "s", "session_mode": "delta"}
-    for fields in (own, {**own, "strategy": "digest", "budget": 200}, {**own, "strategy": "token_window"}, {"previous_response_id": first["id"]}, {"tools": [LOOK]}, {"instructions": "Be brief."}, {"strategy": "salience"}, {"temperature": "x"}, {"metadata": {"a": "b"}, "top_p": 0.5}, {"user_id": "ada", **own}, {"input": None}):  # fmt: skip
+    for fields in (own, {**own, "strategy": "digest", "budget": 200}, {**own, "strategy": "token_window"}, {"previous_response_id": first["id"]}, {"tools": [LOOK]}, {"instructions": "Be brief."}, {"strategy": "salience"}, {"temperature": "x"}, {"metadata": {"a": "b"}, "top_p": 0.5}, {"user_id": "ada", **own}, {"input": None}, {"previous_response_id": "resp_x"}, {"previous_response_id": first["id"], "user_id": "eve"}):  # fmt: skip
         await x.post(f"{PATH}/input_tokens", **{"input": "How many?", **fields})
     for fields in ({}, {"system": "Be kind. " * 9}, {"system": [{"type": "text", "text": "Be kind."}]}, {"tools": [{"name": "look", "input_schema": {"type": "object"}}]}, {"model": "none"}, {"messages": []}):  # fmt: skip
         await x.post(

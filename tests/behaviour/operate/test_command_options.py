@@ -69,13 +69,6 @@ async def test_facts_that_a_command_changes_are_listed_beyond_the_limit(world: W
         assert [(one["id"], one["pinned"]) for one in listed] == [(first["id"], False), (last["id"], True)]
 
 
-async def test_the_whole_key_can_be_given_to_revoke_it(world: World) -> None:
-    async with world.open() as hf:
-        made = await hf.ask("keys", "create")
-        assert (await hf.ask("keys", "revoke", made["key"]))["status"] == "revoked"
-        assert [(one["id"], one["status"]) for one in await hf.ask("keys", "list")] == [(made["id"], "revoked")]
-
-
 async def test_restore_keeps_an_index_that_is_in_the_database_itself(world: World, tmp_path: Path) -> None:
     file, copy = tmp_path / "holdfast.index.db", str(tmp_path / "copy.db")
     provider = f"{{chromem: {{persist_path: {tmp_path}}}}}"
