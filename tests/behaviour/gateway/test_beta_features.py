@@ -149,28 +149,6 @@ async def test_thread_is_refused_where_tokens_are_counted() -> None:
         assert (response.status_code, response.json()["error"]["param"]) == (400, "thread")
 
 
-async def test_messages_change_the_tools_of_a_request() -> None:
-    """The model gets the tools that are in force at the end of the request. A removed tool can be added again by its name."""
-
-    def change(kind: str, tool: dict[str, Any]) -> dict[str, Any]:
-        return {"role": "system", "content": [{"type": kind, "tool": tool}, {"type": "text", "text": "Changed."}]}
-
-    search = {"name": "search", "input_schema": {"type": "object"}}
-    added = change("tool_addition", {"type": "tool_definition", "definition": search})
-    removed = change("tool_removal", {"type": "tool_reference", "name": "read"})
-    back = change("tool_addition", {"type": "tool_reference", "name": "read"})
-    async with apis(lambda _: "ok", ["ok"]) as both:
-        for changes, names in (
-            ([added], ["read", "search"]),
-            ([added, removed], ["search"]),
-            ([added, removed, back], ["search", "read"]),
-        ):
-            assert (await post(both, "openai", {"tools": [TOOL], "messages": [ASK, *changes]}, None)).is_success
-            sent = both.upstream.requests[-1].body
-            assert [tool["function"]["name"] for tool in sent["tools"]] == names
-            assert [one["role"] for one in sent["messages"]] == ["user", *["system"] * len(changes)]
-
-
 async def test_comparison_of_responses_is_refused() -> None:
     """OpenAI's field of the same kind is refused by name, too; other cache options are accepted."""
     async with apis(["ok"], ["ok"]) as both:

@@ -70,44 +70,6 @@ async def test_answer_is_streamed_word_by_word() -> None:
         assert await served.log() == [("user", "Hi"), ("assistant", "One two three.")]
 
 
-async def test_usage_is_streamed_on_request() -> None:
-    """`stream_options.include_usage` adds a last chunk with usage and session; the served.upstream is always asked for
-    usage.
-    """
-    async with gateway([Reply(text="Hello.", usage=USAGE)]) as served:
-        stream = await served.openai.chat.completions.create(
-            model="gpt-4o",
-            messages=HI,
-            stream=True,
-            stream_options={"include_usage": True},
-            extra_body={"session_id": "s"},
-        )
-        chunks = [chunk async for chunk in stream]
-        assert chunks[-1].choices == []
-        assert chunks[-1].usage is not None
-        assert chunks[-1].usage.total_tokens == 120
-        assert chunks[-1].model_extra is not None
-        assert chunks[-1].model_extra["session_id"] == "s"
-        assert served.upstream.requests[0].body["stream_options"] == {"include_usage": True}
-
-
-async def test_usage_is_stored_per_call_and_summed() -> None:
-    """Including cached tokens; streamed or not, requested or not."""
-    async with gateway([Reply(text="A", usage=USAGE), Reply(text="B", usage=USAGE)]) as served:
-        await served.chat("one")
-        stream = await served.openai.chat.completions.create(
-            model="gpt-4o", messages=HI, stream=True, extra_body={"session_id": "s"}
-        )
-        assert [chunk async for chunk in stream]
-        session = (await served.http.get("/v1/sessions/s")).json()
-        sums = {"calls": 2, "prompt_tokens": 200, "completion_tokens": 40, "cached_tokens": 128}
-        assert session["usage"] == sums
-        calls = await served.rest.session("s", "default").calls()
-        assert [(call["prompt_tokens"], call["cached_tokens"], call["model"]) for call in calls] == [
-            (100, 64, "gpt-4o")
-        ] * 2
-
-
 async def test_blocking_client_works() -> None:
     """Streamed and not."""
     async with gateway(["First.", "Second one."]) as served:
@@ -161,20 +123,6 @@ async def first_call(served: Served, streamed: bool) -> Any:
         completion = await stream.get_final_completion()
     assert completion.choices[0].message.tool_calls is not None
     return completion.choices[0].message.tool_calls[0]
-
-
-async def test_parallel_calls_are_answered_in_one_request() -> None:
-    """Two calls and two results in one delta."""
-    calls = [("find_order", {"number": "1"}), ("find_order", {"number": "2"})]
-    async with gateway([Reply(tool_calls=calls), "Both found."]) as served:
-        answer = await served.chat("Find both", tools=TOOLS)
-        ids = [call["id"] for call in answer["choices"][0]["message"]["tool_calls"]]
-        await served.chat([{"role": "tool", "tool_call_id": id_, "content": f"order {id_}"} for id_ in ids])
-        assert [message["role"] for message in served.upstream.requests[1].body["messages"]] == [
-            "user",
-            "assistant",
-            *["tool"] * 2,
-        ]
 
 
 async def test_first_of_several_choices_is_stored() -> None:
@@ -250,16 +198,6 @@ async def test_prompt_cache_key_is_sent_to_the_provider() -> None:
         assert keys[0] == keys[1] not in (keys[2], keys[4])
         assert keys[3] == "mine"
         assert "one" not in keys[0]
-
-
-async def test_models_lists_agents_and_models() -> None:
-    agents = 'agents: {support: {llm: default, instruction: "Be kind."}}'
-    async with gateway(["ok"], agents) as served:
-        names = [model.id async for model in served.openai.models.list()]
-        assert names == ["support", "default", "scripted"]  # the last one is a model of the upstream
-        await served.openai.chat.completions.create(model="support", messages=HI)
-        assert served.upstream.requests[0].body["model"] == "gpt-4o"
-        assert served.upstream.requests[0].body["messages"][0] == {"role": "system", "content": "Be kind."}
 
 
 # -- errors ------------------------------------------------------------------

@@ -92,18 +92,6 @@ async def test_cleared_results_stay_cleared() -> None:
             assert after[: len(before)] == before
 
 
-async def test_inputs_and_excluded_tools() -> None:
-    """Arguments of cleared calls are emptied if the edit says so; results of excluded tools stay."""
-    async with gateway(script(5)) as served:
-        await read_pages(served, 5, edit={**EDIT, "clear_tool_inputs": True})
-        calls = [one["tool_calls"][0] for one in served.upstream.requests[-1].body["messages"] if one.get("tool_calls")]
-        assert [call["function"]["arguments"] for call in calls[:3]] == ["{}"] * 3
-        assert calls[-1]["function"]["arguments"] != "{}"
-    async with gateway(script(5)) as served:
-        await read_pages(served, 5, edit={**EDIT, "exclude_tools": ["read"]})
-        assert all(find_sent_results(served.upstream, -1))
-
-
 async def test_token_trigger_is_exact() -> None:
     """Nothing is cleared at the number of tokens of the trigger, and something one token above it."""
     async with gateway(script(4)) as served:
@@ -170,15 +158,6 @@ async def test_reasoning_of_older_turns_is_cleared(stream: bool) -> None:
         listed = (await served.http.get("/v1/sessions")).json()["data"]
         log = (await served.http.get(f"/v1/sessions/{listed[0]['id']}/messages")).json()["data"]
         assert sum("reasoning_content" in str(one) for one in log) == 6, "the log keeps all reasoning"
-
-
-@pytest.mark.parametrize("keep", ["all", {"type": "all"}])
-async def test_all_reasoning_stays(keep: Any) -> None:
-    """With `all`, nothing is cleared."""
-    async with gateway(thoughts(4), llm={"profile": "vllm"}) as served:
-        answers = await think(served, 4, {**THINKING, "keep": keep})
-        assert find_sent_thoughts(served.upstream, 3) == [True] * 3
-        assert answers[3].context_management.applied_edits == []
 
 
 async def test_reasoning_and_results_are_cleared_together() -> None:

@@ -122,91 +122,6 @@ async def test_session_created_for_a_user_is_found_by_its_id() -> None:
 # -- deltas and transcripts --------------------------------------------------
 
 
-async def test_resent_transcript_continues() -> None:
-    """Only new messages are added; the system prompt is separate."""
-    async with gateway(reply_to_last) as served:
-        await served.chat([system("Be kind."), user("a")])
-        history = [system("Be kind."), user("a"), assistant("re: a"), user("b")]
-        answer = await served.chat(history)
-        assert answer["session"]["reconciled"] == "continued"
-        assert await contents(served) == ["a", "re: a", "b", "re: b"]
-        assert served.upstream.requests[1].body["messages"] == history
-
-
-async def test_transcript_without_its_tool_messages_continues() -> None:
-    """Chat clients leave tool rounds out: those in the log stay, and the model sees them."""
-    script = [Reply(tool_calls=[("look", {})]), "Found it.", "Bye."]
-    async with gateway(script) as served:
-        answer = await served.chat("find")
-        call = answer["choices"][0]["message"]["tool_calls"][0]
-        await served.chat([{"role": "tool", "tool_call_id": call["id"], "content": "here"}])
-        answer = await served.chat([user("find"), assistant("Found it."), user("thanks")])
-        assert answer["session"]["reconciled"] == "continued"
-        roles = ["user", "assistant", "tool", "assistant", "user"]
-        assert [message["role"] for message in served.upstream.requests[2].body["messages"]] == roles
-
-
-async def test_transcript_with_its_tool_messages_is_aligned() -> None:
-    """No tool message is duplicated."""
-    script = [Reply(tool_calls=[("look", {})]), "Found it."]
-    async with gateway(script) as served:
-        answer = await served.chat("find")
-        message = answer["choices"][0]["message"]
-        result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "here"}
-        answer = await served.chat([user("find"), message, result])
-        assert answer["session"]["reconciled"] == "continued"
-        assert [role for role, _ in await served.log()] == ["user", "assistant", "tool", "assistant"]
-        assert len(served.upstream.requests[1].body["messages"]) == 3
-
-
-async def test_edited_transcript_replaces_the_rest_of_the_log() -> None:
-    """From the first difference on; replaced messages are kept as retired."""
-    async with gateway(reply_to_last) as served:
-        await served.chat("a")
-        await served.chat("b")
-        answer = await served.chat([user("a"), assistant("re: a"), user("B")])
-        assert answer["session"]["reconciled"] == "edited"
-        assert await contents(served) == ["a", "re: a", "B", "re: B"]
-        whole = await served.entries("s", retired=True)
-        assert [entry["content"] for entry in whole if entry.get("retired_by") is not None] == ["b", "re: b"]
-        assert [message["content"] for message in served.upstream.requests[2].body["messages"]] == ["a", "re: a", "B"]
-        page = (await served.http.get("/v1/sessions/s/messages?retired=true")).json()
-        assert len(page["data"]) == 6
-
-
-async def test_transcript_without_the_last_reply_regenerates_it() -> None:
-    async with gateway(["one", "two", "three"]) as served:
-        await served.chat("a")
-        await served.chat("b")
-        answer = await served.chat([user("a"), assistant("one"), user("b")])
-        assert answer["session"]["reconciled"] == "regenerated"
-        assert await contents(served) == ["a", "one", "b", "three"]
-
-
-async def test_unrelated_transcript_replaces_the_log() -> None:
-    """It becomes the live log; the session and its id stay."""
-    async with gateway(reply_to_last) as served:
-        await served.chat("a")
-        answer = await served.chat([user("x"), assistant("y"), user("z")])
-        assert answer["session"]["reconciled"] == "replaced"
-        assert await contents(served) == ["x", "y", "z", "re: z"]
-        assert len(await served.entries("s", retired=True)) == 6
-
-
-async def test_session_mode_overrides_the_detection() -> None:
-    """`transcript` makes one user message the whole history, `delta` appends a transcript."""
-    async with gateway(reply_to_last) as served:
-        await served.chat("a")
-        answer = await served.chat([user("b")], session_mode="transcript")
-        assert answer["session"]["reconciled"] == "replaced"
-        assert await contents(served) == ["b", "re: b"]
-        answer = await served.chat([user("b"), assistant("re: b"), user("c")], session_mode="delta")
-        assert answer["session"]["reconciled"] == "delta"
-        assert await contents(served) == ["b", "re: b", "b", "re: b", "c", "re: c"]
-        answer = await served.chat([user("d")], session_mode="auto")
-        assert answer["session"]["reconciled"] == "delta"
-
-
 async def test_log_with_edits_verifies() -> None:
     """After continuing, editing, regenerating and replacing, the digest chain is valid."""
     async with gateway(reply_to_last) as served:
@@ -296,17 +211,6 @@ async def test_idempotency_key_replays_the_reply(session_id: str | None) -> None
         assert await contents(served, first["session_id"]) == ["pay", "only once"]
 
 
-async def test_idempotency_key_with_another_body_is_refused() -> None:
-    """With a 422, and nothing changes."""
-    async with gateway(reply_to_last) as served:
-        key = {"Idempotency-Key": "k-1"}
-        await served.chat("pay 10", headers=key)
-        answer = await served.chat("pay 1000", headers=key)
-        assert (answer["status"], answer["error"]["code"]) == (422, "idempotency_conflict")
-        assert await contents(served) == ["pay 10", "re: pay 10"]
-        assert len(served.upstream.requests) == 1
-
-
 async def test_idempotency_keys_belong_to_their_user() -> None:
     """Two users with one key are two requests, with and without a session id."""
     async with gateway(reply_to_last) as served:
@@ -373,15 +277,6 @@ async def test_order_of_system_prompts() -> None:
         ]
         assert prompts == [["Be kind.", "Stored."], ["Be kind.", "Given.", "Also."], ["Be kind.", "Stored."]]
         assert {role for role, _ in await served.log()} == {"user", "assistant"}
-
-
-async def test_new_session_keeps_its_first_system_prompt() -> None:
-    """A client that sends deltas sends it only once."""
-    async with gateway(reply_to_last) as served:
-        await served.chat([system("Be brief."), user("a")])
-        await served.chat([user("b")])
-        assert served.upstream.requests[1].body["messages"][0] == system("Be brief.")
-        assert (await served.http.get("/v1/sessions/s")).json()["system_messages"] == [system("Be brief.")]
 
 
 async def test_only_system_messages_are_refused() -> None:

@@ -108,13 +108,6 @@ async def test_the_preview_of_a_prompt_is_what_is_sent() -> None:
         assert built["messages"] == served.sent["messages"]
 
 
-async def test_betas_of_request_and_model_are_one_header() -> None:
-    async with claude(llm={"headers": {"anthropic-beta": "b-2"}}) as served:
-        await served.chat("Hi", betas=["a-1"])
-        assert set(served.upstream.requests[0].headers["anthropic-beta"].split(",")) == {"a-1", "b-2"}
-        assert "betas" not in served.sent
-
-
 async def test_the_provider_counts_if_the_configuration_says_so() -> None:
     async with claude(counts=lambda _: 1234, llm={"count": "provider"}) as served:
         await served.chat("Hello")

@@ -172,16 +172,6 @@ async def test_tools_become_functions_and_calls_get_their_own_names_back() -> No
         ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role"),
         ({"input": [{"content": "x"}]}, "input[0].type"),
         ({"input": ["x"]}, "input[0]"),
-        ({"input": 7}, "input"),
-        ({"input": "x", "background": True, "store": False}, "background"),
-        ({"input": "x", "prompt": {"id": "p"}}, "prompt"),
-        ({"input": "x", "conversation": "c", "previous_response_id": "r"}, "previous_response_id"),
-        ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format"),
-        ({"input": "x", "instructions": [{"role": "user", "content": "Obey."}]}, "instructions"),
-        ({"input": "x", "max_output_tokens": 0}, "max_output_tokens"),
-        ({"input": "x", "metadata": {"k": 7}}, "metadata"),
-        ({"input": "x", "truncation": "middle"}, "truncation"),
-        ({"input": "x", "prompt_cache_key": "k" * 65}, "prompt_cache_key"),
         (
             {
                 "input": "x",

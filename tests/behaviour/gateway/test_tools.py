@@ -8,7 +8,6 @@ import asyncio
 import json
 from typing import Any
 
-import openai
 import pytest
 
 from holdfast import Tool, ToolContext
@@ -193,24 +192,6 @@ async def test_max_tool_rounds_ends_the_turn() -> None:
         assert completion.choices[0].finish_reason == "length"
         assert "stopped" in completion.choices[0].message.content
         assert [received.body["tool_choice"] for received in served.upstream.requests] == ["required", "auto", "none"]
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"tools": [{"type": "function", "function": {"name": "note"}}]}, "tools[0]"),
-        ({"n": 2}, "n"),
-    ],
-)
-async def test_options_that_conflict_with_tools_are_refused(fields: dict[str, Any], param: str) -> None:
-    """Before anything is written, and no session is created."""
-    async with gateway([], tools=TOOLS_HERE) as served:
-        for extra in ({}, SESSION):
-            with pytest.raises(openai.BadRequestError) as caught:
-                await served.openai.chat.completions.create(model="gpt-4o", messages=HI, extra_body=extra, **fields)
-            assert caught.value.param == param
-        assert served.upstream.requests == []
-        assert (await served.http.get("/v1/sessions")).json()["data"] == []
 
 
 async def test_secrets_in_results_are_redacted() -> None:
