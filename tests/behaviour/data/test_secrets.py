@@ -51,6 +51,8 @@ async def test_nothing_that_is_stored_has_a_masked_secret(world: World) -> None:
     async with world.open(MASK, script=[f"Use {KEY}.", "Again."], store="file") as hf:
         world.native.on_expire(fail)
         session = await hf.create("s", user="ada", system_messages=[f"Never say {KEY}."], metadata={"k": KEY})
+        records = [] if world.driver == "rest" else [(await session.native()).records("r").make_put("k", {"v": KEY})]
+        await session.append(user("Hi."), records=records)
         await session.send(user(f"My key is {KEY}, keep it."))
         await State(hf, "s", "ada").set(a={"b": [KEY]})
         await Records(hf, "r", user="ada").put("k", {"v": KEY}, text=f"Key {KEY}")
