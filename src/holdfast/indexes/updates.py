@@ -207,6 +207,8 @@ class IndexUpdater:
         """
         for _ in range(_TRIES):
             known = await self._index.progress(*name)
+            if known is None and name.space.kind != "talk":
+                return False
             try:
                 changes = await self.find_stored(name).read_changes(known)
             except StoreCorrupt as exc:
