@@ -42,7 +42,7 @@ async def rebuild(hf: Holdfast, *, user: str | None, session: str | None) -> Out
         await hf.index.settled()
     pending = (await hf.index.status()).pending
     data = {name: getattr(rebuilt, name) for name in rebuilt.__struct_fields__}
-    data |= {"damaged": [one._asdict() for one in rebuilt.damaged], "pending": pending}
+    data |= {"damaged": [{"user_id": one.user_id, "id": one.id} for one in rebuilt.damaged], "pending": pending}
     size = f"{format_count(rebuilt.sessions, 'session')}, {format_count(rebuilt.entries, 'message')}"
     text = [f"Rebuilt {size}{'; continued an interrupted rebuild' if rebuilt.resumed else ''}."]
     if user is not None and not rebuilt.sessions:

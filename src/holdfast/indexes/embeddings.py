@@ -147,29 +147,23 @@ _ELSEWHERE: Final = 5.0
 class EmbeddingWorker:
     """Runs a background task that embeds the documents of one tenant's index.
 
-    Args:
+    Attributes:
         embedding: embeds batches of documents.
+
+    Args:
+        embedding: becomes an attribute.
         leases: leases, so that only one process embeds at a time.
         failed: called with the error of each failed attempt.
     """
 
     def __init__(self, embedding: BatchEmbedder, leases: Leases, failed: Callable[[Exception], None]) -> None:
-        self._embedding = embedding
+        self.embedding = embedding
         self._leases = leases
         self._failed = failed
         self._task: asyncio.Task[None] | None = None
         self._pushed = False
         self._rested = asyncio.Event()
         self._closed = False
-
-    @property
-    def left(self) -> int:
-        """Number of texts that stay without a vector in this process, because embedding them has failed too often."""
-        return self._embedding.left
-
-    async def count_pending(self) -> int:
-        """Return the number of documents that have no vector yet, at most 1,000."""
-        return await self._embedding.count_pending()
 
     def wake(self) -> None:
         """Let the background task look for documents without a vector. Start the task if it is not running."""
@@ -191,7 +185,7 @@ class EmbeddingWorker:
             self._pushed, pause = False, 0.0
             try:
                 async with self._leases.hold("vectors") as kept:
-                    while kept is not None and await kept() and await self._embedding.embed_batch():
+                    while kept is not None and await kept() and await self.embedding.embed_batch():
                         tries = 0
                 pause = _ELSEWHERE if kept is None else 0.0
             except Exception as exc:  # noqa: BLE001 - the outermost handler: keyword search works without vectors

@@ -98,18 +98,18 @@ class IndexOpener:
 
     Args:
         open_: opens the index for a tenant. If opening fails, the caller gets the error, and the next use tries again.
-        file: the file of the index; None: the index has no file.
+        file: the file of the index.
         lost: called when the process notices that the file was removed, or has deleted the file itself.
     """
 
     def __init__(
         self,
         open_: Callable[[str], Awaitable[Index]],
-        file: IndexFile | None = None,
-        lost: Callable[[], None] = lambda: None,
+        file: IndexFile,
+        lost: Callable[[], None],
     ) -> None:
         self._open = open_
-        self._file = file or IndexFile(None)
+        self._file = file
         self._lost = lost
         self._opened: asyncio.Task[Index] | None = None
         self._left: set[asyncio.Task[None]] = set()

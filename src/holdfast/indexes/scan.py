@@ -77,13 +77,6 @@ class WalkResult(msgspec.Struct, frozen=True):
     """True if it was a whole walk."""
 
 
-class SessionName(NamedTuple):
-    """The user's id and the session's id."""
-
-    user_id: str
-    id: str
-
-
 class RebuildResult(msgspec.Struct, frozen=True):
     """The numbers of sessions, entries and owners that one call of `Scanner.rebuild` processed."""
 
@@ -97,7 +90,7 @@ class RebuildResult(msgspec.Struct, frozen=True):
     """Number of sources that were deleted because their session no longer exists."""
     resumed: bool = False
     """True if this call continued an interrupted rebuild."""
-    damaged: tuple[SessionName, ...] = ()
+    damaged: tuple[SessionRef, ...] = ()
     """Sessions that cannot be read. Their documents were not changed."""
 
 
@@ -322,7 +315,7 @@ class _Scan:
         self._should_continue = should_continue
         self._epoch = epoch
         self.sessions = self.entries = self.dropped = self.owners = 0
-        self.damaged: list[SessionName] = []
+        self.damaged: list[SessionRef] = []
 
     async def update(self, name: SourceName) -> None:
         """Update a source. If it is damaged, log an error and continue."""
@@ -334,7 +327,7 @@ class _Scan:
                 raise
             _log.error("not indexed: %s", exc)
             if is_session:
-                self.damaged.append(SessionName(name.space.name, name.id))
+                self.damaged.append(name.session)
         else:
             self.sessions += is_session
             self.entries += updated.number if is_session else 0
