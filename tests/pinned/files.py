@@ -19,16 +19,16 @@ Hashes = dict[str, dict[str, str]]
 """The hash of each prompt, by conversation and name."""
 
 
-def read_hashes() -> Hashes:
+def read_hashes(path: Path = HASHES) -> Hashes:
     """Return all pinned hashes."""
-    stored = json.loads(HASHES.read_text(encoding="utf-8"))
+    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return {
         name: {f"{group} {one}": value for group, line in groups.items() for one, value in _split(line)}
         for name, groups in stored.items()
     }
 
 
-def write_hashes(hashes: Mapping[str, Mapping[str, str]]) -> None:
+def write_hashes(hashes: Mapping[str, Mapping[str, str]], path: Path = HASHES) -> None:
     """Write all hashes: a line for each conversation, strategy and budget."""
     stored: dict[str, dict[str, str]] = {}
     for name in sorted(hashes):
@@ -36,7 +36,7 @@ def write_hashes(hashes: Mapping[str, Mapping[str, str]]) -> None:
         for key, value in sorted(hashes[name].items()):
             group, _, one = key.rpartition(" ")
             groups[group] = f"{groups.get(group, '')} {one}:{value}".lstrip()
-    HASHES.write_text(json.dumps(stored, indent=0) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(stored, indent=0) + "\n", encoding="utf-8")
 
 
 def _split(line: str) -> list[tuple[str, str]]:
@@ -48,9 +48,9 @@ def hash_all(prompts: Mapping[str, Prompt]) -> dict[str, str]:
     return {key: hash_prompt(prompt) for key, prompt in prompts.items()}
 
 
-def read_texts(name: str) -> Prompts:
+def read_texts(name: str, folder: Path = TEXTS) -> Prompts:
     """Return the prompts of a dialogue as they were pinned."""
-    path = _locate(name)
+    path = _locate(name, folder)
     if not path.exists():
         return {}
     stored = json.loads(lzma.decompress(path.read_bytes()))
@@ -75,9 +75,9 @@ def read_texts(name: str) -> Prompts:
     }
 
 
-def write_texts(name: str, prompts: Prompts) -> None:
+def write_texts(name: str, prompts: Prompts, folder: Path = TEXTS) -> None:
     """Store the prompts of a dialogue, each text and each message once. A file that says the same is left alone."""
-    if read_texts(name) == prompts:
+    if read_texts(name, folder) == prompts:
         return
     texts: dict[str, int] = {}
     messages: dict[str, int] = {}
@@ -100,9 +100,10 @@ def write_texts(name: str, prompts: Prompts) -> None:
         for key, prompt in sorted(prompts.items())
     }
     whole = {"texts": list(texts), "messages": [json.loads(one) for one in messages], "prompts": stored}
+    folder.mkdir(exist_ok=True)
     packed = lzma.compress(json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode(), preset=9)
-    _locate(name).write_bytes(packed)
+    _locate(name, folder).write_bytes(packed)
 
 
-def _locate(name: str) -> Path:
-    return TEXTS / f"{name.replace('/', '.')}.json.xz"
+def _locate(name: str, folder: Path) -> Path:
+    return folder / f"{name.replace('/', '.')}.json.xz"
