@@ -189,7 +189,7 @@ class Scanner:
                 async with self.throttle.run_step(SCAN_SHARE):
                     missing = await self._count_missing(session)
                 if missing:
-                    await run.update(to_session_source(session.ref))
+                    await run.update(to_session_source(session.ref), session)
             if whole:
                 await run.update_rest(None, sessions=known.whole is None)
         except _Stopped:
@@ -220,7 +220,7 @@ class Scanner:
         total = 0 if progress is None else sum([1 async for _ in self._iterate_sessions(what)])
         try:
             async for one in self._iterate_sessions(what):
-                await run.update(to_session_source(one.ref))
+                await run.update(to_session_source(one.ref), one)
                 if session is not None:
                     await run.update(to_record_source(one.ref))
                 if progress is not None:
@@ -317,15 +317,19 @@ class _Scan:
         self.sessions = self.entries = self.dropped = self.owners = 0
         self.damaged: list[SessionRef] = []
 
-    async def update(self, name: SourceName) -> None:
-        """Update a source. If it is damaged, log an error and continue."""
-        is_session, updated = name.space.kind == "talk", Updated(0, None)
+    async def update(self, name: SourceName, session: Session | None = None) -> None:
+        """Update a source. If it is damaged, or the session as it was read is, log an error and continue."""
+        kind, updated = name.space.kind, Updated(0, None)
+        is_session = kind == "talk"
         try:
+            if session is not None:
+                session.require_intact()  # a session whose name is damaged cannot be read by its name
             updated = await self._scanner.updater.update(name, epoch=self._epoch)
         except (StoreCorrupt, InvalidRequest) as exc:
             if isinstance(exc, StoreCorrupt) and exc.session_id is None:  # the index itself is damaged, not a source
                 raise
-            _log.error("not indexed: %s", exc)
+            what = "records" if kind == "record" else "memories"
+            _log.error("not indexed: %s%s", "" if is_session else f"the {what} of {name.space.name!r}: ", exc)
             if is_session:
                 self.damaged.append(name.session)
         else:
