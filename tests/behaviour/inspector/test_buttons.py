@@ -10,7 +10,17 @@ import pytest
 
 from holdfast.testing import Reply
 from tests.behaviour.kit import Served, gateway, texts, user
-from tests.behaviour.kit.inspector import HTML, SECRET, add_key, look, press, read_csrf, serve_filled, sign_in
+from tests.behaviour.kit.inspector import (
+    HTML,
+    SECRET,
+    add_key,
+    look,
+    press,
+    read_csrf,
+    serve_filled,
+    sign_in,
+    sign_in_as,
+)
 from tests.behaviour.kit.rest import ask
 
 S: Final = "/inspect/sessions/s"
@@ -336,6 +346,18 @@ async def test_a_form_that_is_not_of_this_page_changes_nothing(
         answer = await served.http.post("/inspect/do", data=data, headers={**HTML, **headers})
         assert answer.status_code == status, answer.text[-300:]
         assert (await session.messages())[0].get("importance") is None
+
+
+async def test_a_form_does_only_what_its_key_may_do() -> None:
+    """The pages of a key that writes have no button for keys, but a client can send the form."""
+    async with gateway() as served:
+        await served.rest.given("s", user("Hi."))
+        admin = await sign_in_as(served, "write")
+        data = {"csrf": await read_csrf(served, S), "action": "create_key", "body.name": "mine", "body.role": "admin"}
+        answer = await served.http.post("/inspect/do", data={**data, "next": "/"}, headers=HTML)
+        assert answer.status_code == 403, answer.text[-300:]
+        served.http.headers["x-holdfast-key"] = admin
+        assert "mine" not in json.dumps(await ask(served.http, "GET", "/v1/keys"))
 
 
 @pytest.mark.parametrize("after", ["https://evil.example/", "//evil.example/", "/\\evil.example", "/a\nb"])
