@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from holdfast.domain.session import Ending
 from holdfast.hooks import EndedSession
+from holdfast.stores.wrapper import StoreWrapper
 from tests.clocks import Clock
 from tests.service.expiry_kit import (
+    HOUR,
     RecordingHook,
     change_schedule,
     close_with_hooks,
@@ -60,3 +66,42 @@ async def test_shutdown_does_not_wait_forever_for_hooks(tmp_path: Path, clock: C
         await began.wait()
     async with life(file(tmp_path), clock) as hf:
         assert await list_due_hooks(hf) == [("hangs",)]
+
+
+# -- claims in the background -------------------------------------------------------
+
+
+class SlowClaims(StoreWrapper):
+    """Waits after it has claimed a record."""
+
+    claimed: asyncio.Event
+    go: asyncio.Event
+
+    async def settle(self, *args: Any, **kwargs: Any) -> Ending:
+        ending: Ending = await self.inner.settle(*args, **kwargs)
+        if kwargs.get("expect_due") is not None and not self.claimed.is_set():
+            self.claimed.set()
+            await self.go.wait()
+        return ending
+
+
+@pytest.mark.parametrize("hours", [0, 2])
+async def test_a_sweep_returns_after_records_that_another_task_claims(tmp_path: Path, clock: Clock, hours: int) -> None:
+    """Even if the claim is over by then, for example because the machine slept: it is claimed again."""
+    async with life(file(tmp_path), clock) as hf:
+        ear = RecordingHook()
+        ear.failing = 1
+        hf.add_hook(ear)
+        await close_with_hooks(hf)
+        clock.now += HOUR
+        slow = SlowClaims(hf.engine.life.store)
+        slow.claimed, slow.go = asyncio.Event(), asyncio.Event()
+        polling = asyncio.ensure_future(hf.engine.hook_dispatcher.claim_due(slow))
+        await slow.claimed.wait()
+        clock.now += hours * HOUR
+        sweeping = asyncio.ensure_future(hf.sweep())
+        await asyncio.sleep(0.05)
+        slow.go.set()
+        await sweeping
+        assert (len(ear.calls), ear.heard) == (2, [("close", "a")])
+        await polling

@@ -96,6 +96,7 @@ class HookDispatcher:
         self._stores: dict[str, Store] = {}
         self._deliveries: dict[str, asyncio.Task[None]] = {}
         """Deliveries that wait for a slot or run, by the id of their record."""
+        self._claiming = asyncio.Lock()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._strays: set[asyncio.Task[Any]] = set()
         self._retries: list[int] = []
@@ -122,21 +123,27 @@ class HookDispatcher:
             task.add_done_callback(lambda _: self._deliveries.pop(ending.id))
 
     async def claim_due(self, store: Store) -> int:
-        """Claim all records of a tenant that are due, and return their number. Their hooks are called in the background."""
-        taken, now = 0, self._clock()
-        while len(self._hooks) and len(self._deliveries) < WAITING:
-            found = await store.endings(due=now, limit=BATCH)
-            for ending in found:
-                claimed = await self._claim(store, ending, now)
-                if claimed is not None:
-                    taken += 1
-                    self.enqueue(store, claimed)
-            if len(found) < BATCH:
-                break
+        """Claim all records of a tenant that are due, and return their number. Their hooks are called in the background.
+
+        Records that another task has just claimed are in delivery when this returns: `wait_until_idle` waits for them too.
+        """
+        taken = 0
+        async with self._claiming:
+            now = self._clock()
+            while len(self._hooks) and len(self._deliveries) < WAITING:
+                found = await store.endings(due=now, limit=BATCH)
+                new = [ending for ending in found if ending.id not in self._deliveries]
+                for ending in new:
+                    claimed = await self._claim(store, ending, now)
+                    if claimed is not None:
+                        taken += 1
+                        self.enqueue(store, claimed)
+                if len(found) < BATCH or not new:
+                    break
         return taken
 
     async def _claim(self, store: Store, ending: Ending, now: int) -> Ending | None:
-        """Claim a record and return it. Return None if another process must deliver the record, or if this process already does.
+        """Claim a record and return it. Return None if another process must deliver the record.
 
         Another process must do so if none of the record's hooks is configured here and it is too early to remove unconfigured hooks.
         """
@@ -146,7 +153,7 @@ class HookDispatcher:
             claimed = await store.settle(ending.id, due_at=due_at, expect_due=ending.due_at)
         except EndingNotFound:  # another process has claimed or finished it
             return None
-        return claimed if is_ours and ending.id not in self._deliveries else None
+        return claimed if is_ours else None
 
     def _is_abandoned(self, ending: Ending) -> bool:
         return self._clock() - max(ending.ended_at, self._since) >= self.schedule.unknown_hook_ms
@@ -198,12 +205,14 @@ class HookDispatcher:
     async def _deliver(self, store: Store, ending: Ending) -> None:
         """Call the hooks of a claimed record. Hooks that fail are called again later."""
         async with self._slots:
-            if ending.due_at <= self._clock():
-                return  # the record waited so long that another process may have claimed it
             try:
+                if ending.due_at <= (now := self._clock()):
+                    # The claim ended while the record waited. Another process may have claimed it since.
+                    due_at = now + self.schedule.claim_ms
+                    ending = await store.settle(ending.id, due_at=due_at, expect_due=ending.due_at)
                 await self._call_hooks(store, ending)
             except EndingNotFound:
-                pass  # another process has finished it
+                pass  # another process has claimed or finished it
             except StoreError as exc:
                 message = "the outcome of notifying hooks could not be stored: they may be notified again"
                 _log.warning(message, exc_info=exc)
