@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.errors import EmbeddingFailed
-from holdfast.indexes import embeddings
+from holdfast.indexes import embeddings, throttle
 from holdfast.indexes.throttle import Leases
 from holdfast.recall.base import Lookup, Space
 from holdfast.recall.vectors import to_vector
@@ -89,7 +89,7 @@ async def test_unavailable_endpoint_is_retried_while_word_search_works(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The failure is logged in one line, without a traceback."""
-    monkeypatch.setattr(embeddings, "_FIRST_PAUSE", 0.005)
+    monkeypatch.setattr(throttle, "_FIRST_PAUSE", 0.005)
     embedder = LetterEmbedder()
     embedder.failing = EmbeddingFailed("away", again=True)
     async with bench(embedder=embedder) as one:

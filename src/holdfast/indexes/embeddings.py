@@ -19,9 +19,9 @@ from holdfast.embedders import Embedder
 from holdfast.errors import EmbeddingFailed
 from holdfast.indexes.documents import compute_digest
 from holdfast.indexes.sources import SourceName
-from holdfast.indexes.throttle import Leases
+from holdfast.indexes.throttle import Leases, compute_pause
 from holdfast.indexes.updates import IndexUpdater
-from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_FAILURES, EMBEDDING_TRIES, INDEX_PAUSE_SECONDS
+from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_FAILURES, EMBEDDING_TRIES
 from holdfast.recall.base import Index, Pending, Space, Vectored
 
 _log: Final = logging.getLogger("holdfast.indexing")
@@ -139,7 +139,6 @@ class BatchEmbedder:
         return found
 
 
-_FIRST_PAUSE: Final = 0.5
 _ELSEWHERE: Final = 5.0
 """Seconds until the next attempt if another process has the lease for embedding."""
 
@@ -191,7 +190,7 @@ class EmbeddingWorker:
             except Exception as exc:  # noqa: BLE001 - the outermost handler: keyword search works without vectors
                 self._failed(exc)
                 tries += 1
-                pause = _compute_pause(tries, exc)
+                pause = compute_pause(tries, exc.retry_after if isinstance(exc, EmbeddingFailed) else None)
             if self._pushed and not pause:
                 continue
             self._rested.set()
@@ -206,13 +205,3 @@ class EmbeddingWorker:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-
-
-def _compute_pause(tries: int, exc: Exception) -> float:
-    """Return the seconds until the next attempt.
-
-    The pause doubles with each failure. It is longer if the embedder asked for a longer one.
-    """
-    asked = exc.retry_after if isinstance(exc, EmbeddingFailed) else None
-    pause = _FIRST_PAUSE * float(2 ** min(tries, 16))
-    return min(max(pause, asked or 0.0), INDEX_PAUSE_SECONDS)

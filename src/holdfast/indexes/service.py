@@ -42,15 +42,14 @@ from holdfast.indexes.scan import (
 )
 from holdfast.indexes.source_queue import SourceQueue
 from holdfast.indexes.sources import SourceName, to_memory_source, to_record_source, to_session_source
-from holdfast.indexes.throttle import Leases, Throttle, read_name
+from holdfast.indexes.throttle import Leases, Throttle, compute_pause, read_name
 from holdfast.indexes.updates import IndexUpdater
-from holdfast.limits import INDEX_FRESH_SECONDS, INDEX_PAUSE_SECONDS, INDEX_SECONDS, INDEX_WAIT_SECONDS
+from holdfast.limits import INDEX_FRESH_SECONDS, INDEX_SECONDS, INDEX_WAIT_SECONDS
 from holdfast.recall.base import Index, SearchMode, Space
 from holdfast.rerankers import BoundedReranker
 from holdfast.stores.base import Store
 
 _log: Final = logging.getLogger("holdfast.indexing")
-_FIRST_PAUSE: Final = 0.5
 _PAGE: Final = 100
 _FEW: Final = 3
 """Maximum number of queued sessions of one user for which a turn waits."""
@@ -283,7 +282,7 @@ class IndexService:
     async def _keep_removing(self) -> None:
         """Try again and again to apply the recorded removals, until that succeeds."""
         for tries in count():
-            await asyncio.sleep(min(_FIRST_PAUSE * 2 ** min(tries, 16), INDEX_PAUSE_SECONDS))
+            await asyncio.sleep(compute_pause(tries))
             try:
                 await self._apply_removals()
             except Exception as exc:  # noqa: BLE001 - the outermost handler

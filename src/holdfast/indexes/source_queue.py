@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Final
 
 from holdfast.indexes.sources import SourceName
-from holdfast.limits import INDEX_AT_ONCE, INDEX_DELAY_SECONDS, INDEX_PAUSE_SECONDS, INDEX_WAITING
+from holdfast.indexes.throttle import compute_pause
+from holdfast.limits import INDEX_AT_ONCE, INDEX_DELAY_SECONDS, INDEX_WAITING
 from holdfast.recall.base import Space
-
-_FIRST_PAUSE: Final = 0.5
 
 
 class QueuedSource:
@@ -143,7 +141,7 @@ class SourceQueue:
         again = self._get(queued.name) or QueuedSource(queued.name, queued.since)
         again.since = min(again.since, queued.since)
         again.tries = queued.tries + 1
-        self._schedule(again, min(_FIRST_PAUSE * 2 ** min(queued.tries, 16), INDEX_PAUSE_SECONDS))
+        self._schedule(again, compute_pause(queued.tries))
 
     async def close(self, seconds: float) -> None:
         """Index the queued sources within a time limit, and stop. Closing twice is allowed."""

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from time import monotonic
 from typing import Final
 
+from holdfast.limits import INDEX_PAUSE_SECONDS
 from holdfast.recall.base import Index
 from holdfast.stores.base import Store
 from holdfast.stores.lease import acquire_lease
@@ -28,6 +29,18 @@ _SHORTEST: Final = 0.005
 """Minimum seconds of a sleep. Shorter ones add up, because each of them has a cost of its own."""
 _LONGEST: Final = 0.05
 """Maximum seconds of sleep after a step."""
+_FIRST_PAUSE: Final = 0.5
+"""Seconds until failed work is tried for the second time."""
+
+
+def compute_pause(failures: int, asked: float | None = None) -> float:
+    """Return the seconds until failed work on an index is tried again, at most `INDEX_PAUSE_SECONDS`.
+
+    Args:
+        failures: how often the work failed after the first pause. Each time doubles the pause.
+        asked: shortest pause in seconds that an embedder asked for.
+    """
+    return min(max(_FIRST_PAUSE * 2.0 ** min(failures, 16), asked or 0.0), INDEX_PAUSE_SECONDS)
 
 
 class Throttle:

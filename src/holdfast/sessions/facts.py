@@ -20,11 +20,12 @@ from holdfast.domain.objects import Id, make_object
 from holdfast.domain.session import SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import FactNotFound, TooLarge
-from holdfast.limits import FACT_DROPS, FACT_PINS, PAGE
+from holdfast.limits import FACT_DROPS, FACT_PINS
 from holdfast.sessions.context_preview import preview_context
 from holdfast.sessions.preview_objects import PreviewRequest
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_kind
+from holdfast.stores.walk import iterate_log_pages
 
 _ID: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,3})")
 _NEVER: Final = 10**15
@@ -121,10 +122,8 @@ async def choose(store: Store, ref: SessionRef, fact_id: str, change: Mapping[Ch
 async def _count_choices(store: Store, ref: SessionRef) -> Counter[Choice]:
     """Count the pinned and the dropped statements of a session. The log is read page by page."""
     found: Counter[Choice] = Counter()
-    start = 0
-    while page := await store.entries(ref, start=start, limit=PAGE):
+    async for page in iterate_log_pages(store, ref):
         found.update(choice for entry in page if entry.metadata for choice in read_choices(entry.metadata).values())
-        start = page[-1].seq + 1
     return found
 
 
