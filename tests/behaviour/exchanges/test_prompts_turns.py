@@ -148,3 +148,5 @@ async def test_prompts_name_the_memory_files(x: Exchange) -> None:
             files = MemoryFiles(x.served.native.records(("memory_files", "keeper"), user_id="ada"))
             await files.create(f"/memories/notes-{number}.md", "Ida lives in Bergen.")
     await x.rows("/v1/sessions/s/calls", "id", "frontier", "recalled", user_id="ada")
+    async with (await x.served.native.session("s", user_id="ada", agent="keeper")).turn(WEEK[0]) as turn:
+        x.note("a program has tools of its own, and not this one", [one["content"] for one in turn.messages][-2:])

@@ -128,6 +128,7 @@ PYTHON: Final = (
     "import os; os.makedirs('d'); open('d/b.csv', 'w').write('1,2'); os.makedirs('.cache'); open('.cache/c', 'w'); open('.h', 'w').write('x'); open('a.txt', 'w').write('two')", "print('x' * 200_000)",
     "for at in range(40):\n    _ = open(f'{at}.txt', 'w').write('x')", "_ = open('big', 'wb').write(b'x' * 20_000_000)", "os._exit(7)",
     "import os; [len(os.listdir('.')), open('a.txt').read(), 'x' in globals()]", "while True: pass", "x = os.remove('a.txt'); input()", "",
+    "import resource; [resource.getrlimit(getattr(resource, 'RLIMIT_' + one))[1] for one in ('AS', 'FSIZE', 'CORE', 'NOFILE', 'STACK')]",
 )  # fmt: skip
 SANDBOX: Final = "python: {enabled: true, unsandboxed: true, timeout: 3s}"
 

@@ -61,10 +61,12 @@ class Embedder:
     Attributes:
         texts: all texts that were embedded, in order.
         status: status of the answers.
+        refuse: what it answers to a request in place of vectors, if anything.
     """
 
     def __init__(self, meanings: Mapping[str, int]) -> None:
         self.url, self.meanings, self.status, self.width = "", meanings, 200, 8
+        self.refuse: Callable[[dict[str, Any]], web.Response | None] = lambda body: None
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
 
@@ -85,6 +87,8 @@ class Embedder:
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         if self.status != 200:
             return web.json_response({"error": {"message": "no"}}, status=self.status)
+        if (refusal := self.refuse(body)) is not None:
+            return refusal
         rows = [{"index": at, "embedding": self.place(text)} for at, text in enumerate(body["input"])]
         return web.json_response({"object": "list", "data": rows[::-1], "model": body["model"]})
 

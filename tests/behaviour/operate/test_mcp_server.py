@@ -260,14 +260,17 @@ async def test_unknown_tools_methods_and_resources_are_named() -> None:
             assert (response.status_code, response.headers["allow"]) == (405, "POST")
 
 
-@pytest.mark.parametrize("count", [MCP_PAGE, MCP_PAGE + 1])
-async def test_resources_list_sessions_then_memories_in_pages(count: int) -> None:
+@pytest.mark.parametrize(("count", "more"), [(MCP_PAGE, 0), (MCP_PAGE + 1, 0), (1, MCP_PAGE + 1)])
+async def test_resources_list_sessions_then_memories_in_pages(count: int, more: int) -> None:
     async with gateway() as served, connect(served.url) as client:
         ids = [f"talk {number}/ü" for number in range(count)]
         for name in ids:
             await served.native.create(name)
             served.clock.now += 1
         memory = (await served.native.memories.remember("Tea is at five")).memory
+        for number in range(more):
+            await served.native.memories.remember(f"Bed {number} is free")
+            served.clock.now += 1
         found, cursor = [], None
         while True:
             page = await client.list_resources(cursor=cursor)
@@ -276,7 +279,7 @@ async def test_resources_list_sessions_then_memories_in_pages(count: int) -> Non
             cursor = page.next_cursor
             if cursor is None:
                 break
-        assert len(found) == count + 1
+        assert len({*found}) == len(found) == count + 1 + more
         assert found[-1] == f"holdfast://memories/{memory.id}"
         [content] = (await client.read_resource(found[0])).contents
         assert f'session "{ids[-1]}" has 0' in getattr(content, "text", "")
