@@ -289,7 +289,7 @@ class EndpointEmbedder:
     def _make_error(self, results: _Results) -> EmbeddingFailed:
         cause = results.failed[0] if results.failed else None
         refused = tuple(sorted(at for at, _ in results.refused)) if all(results.probed) else ()
-        words = str(cause) if cause else _format_refusal(refused, results.refused[0][1])
+        words = str(cause) if cause else _format_refusal(results.refused)
         return EmbeddingFailed(
             words,
             again=cause is not None and cause.again,
@@ -327,6 +327,6 @@ def _to_embedding_error(exc: ModelError, texts: Sequence[str]) -> EmbeddingFaile
     return EmbeddingFailed(f"no vectors: {describe_failure(exc, texts)}", again=again, retry_after=exc.retry_after)
 
 
-def _format_refusal(refused: Sequence[int], error: EmbeddingFailed) -> str:
-    named = ", ".join(f"texts[{at}]" for at in refused[:5]) + (" and more" if len(refused) > 5 else "")
-    return f"the endpoint refuses {named}: {error}"
+def _format_refusal(refused: Sequence[tuple[int, EmbeddingFailed]]) -> str:
+    """Describe refusals without the positions of the texts: a cache in front of this embedder counts them differently."""
+    return f"the endpoint refuses {'a text' if len(refused) == 1 else f'{len(refused):,} texts'}: {refused[0][1]}"
