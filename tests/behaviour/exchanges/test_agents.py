@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Self
 
-from holdfast.testing import Reply, ScriptedUpstream
+from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.behaviour.kit import Speakers, assistant, bearer, result, user
 from tests.behaviour.kit.exchanges import Exchange, exchange
 
@@ -87,10 +87,23 @@ async def test_a_sequence(x: Exchange) -> None:
     await x.get("/v1/sessions/s")
 
 
-@exchange({"hope": ["H1", "H2", DOWN, DOWN], "doubt": ["D1", DOWN, DOWN, "D4"]}, PANEL)
+HOPE_IS_DONE: Final = Gate()
+LATE: Final = Reply(status=503, error="down", hold=HOPE_IS_DONE)
+
+
+@exchange({"hope": ["H1", "H2", DOWN, DOWN], "doubt": ["D1", LATE, DOWN, "D4"]}, PANEL)
 async def test_a_panel(x: Exchange) -> None:
     await say(x, "One", "panel", tools=[DOOR])
-    await say(x, "Two", "panel", stream=True, stream_options={"include_progress": True})
+    asked = {"session_id": "s", "model": "panel", "messages": [user("Two")], "stream": True}
+    asked["stream_options"] = {"include_progress": True}
+    x.served.clock.now += 1000
+    x.write("> POST /v1/chat/completions", asked)
+    async with x.served.http.stream("POST", "/v1/chat/completions", json=asked) as answer:
+        async for line in answer.aiter_lines():
+            x.lines += [line] * bool(line)
+            if line == ": agent hope done":
+                HOPE_IS_DONE.open()
+    await x.settle()
     await say(x, "Three", "panel")
     await say(x, "Four", "panel")
     await show(x)
