@@ -199,11 +199,17 @@ class Exchange:
         """The folder of the database and of `holdfast.yaml`, for scenarios with `stores=["file"]`."""
         return Path(self.served.store.removeprefix("sqlite:///")).parent
 
-    async def run(self, *arguments: str, given: str | None = None, env: Mapping[str, str | None] | None = None) -> Any:
+    async def run(
+        self,
+        *arguments: str,
+        given: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        terminal: str | None = None,
+    ) -> Any:
         """Run `holdfast ARGUMENTS` with the same file of configuration and database, which must be a file; return what it printed."""
         self.served.clock.now += 1000
         usual = {"HOLDFAST_STORE": self.served.store, "HOLDFAST_CONFIG": str(self.folder / "holdfast.yaml")}
-        printed = await run_command(arguments, given, {**usual, **(env or {})}, self.served.clock)
+        printed = await run_command(arguments, given, {**usual, **(env or {})}, self.served.clock, terminal)
         told = "".join(f"{name}={value} " for name, value in (env or {}).items() if value is not None)
         self.write(f"$ {told}holdfast {' '.join(arguments)}", *([] if given is None else [given]))
         self.write(f"< exit {printed.code}", *([_decode(printed.out)] if printed.out else []))

@@ -175,15 +175,23 @@ async def run_command(
     given: str | None = None,
     env: Mapping[str, str | None] | None = None,
     clock: Clock | None = None,
+    terminal: str | None = None,
 ) -> Printed:
-    """Run `holdfast ARGUMENTS` in a thread of this process, with `given` as its input, at the time of `clock`."""
+    """Run `holdfast ARGUMENTS` in a thread of this process, with `given` as its input, at the time of `clock`.
+
+    `terminal` is the encoding of a terminal on which the command draws, in place of a file.
+    """
 
     def run() -> Result:
         defaults: Any = holdfast.Holdfast.__init__.__kwdefaults__
         with pytest.MonkeyPatch.context() as patch:
             if clock is not None:
                 patch.setitem(defaults, "clock", clock)
-            return CliRunner().invoke(commands, [*arguments], prog_name="holdfast", input=given, env=env)
+            for module in ("sessions", "explain") if terminal else ():
+                patch.setattr(f"holdfast.cli.{module}.is_output_terminal", lambda: True)
+            return CliRunner(charset=terminal or "utf-8").invoke(
+                commands, [*arguments], prog_name="holdfast", input=given, env=env
+            )
 
     # The thread must not inherit the context of this event loop, because the command runs one of its own.
     ran = await asyncio.get_running_loop().run_in_executor(None, run)
