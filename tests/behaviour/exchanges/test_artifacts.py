@@ -205,7 +205,9 @@ async def test_names_and_types(x: Exchange) -> None:
     await x.rows(path_of("") + "&name=c", *FIELDS)
 
 
-@exchange((), "storage: {artifacts: {max_bytes: 1024, max_total: 2500}}", stores=DATABASES)
+@exchange(
+    (), "storage: {artifacts: {max_bytes: 1024, max_total: 2500}}", "redaction: {enabled: true}", stores=DATABASES
+)
 async def test_sizes(x: Exchange) -> None:
     await make_sessions(x)
     for prefix in ("", "user:"):

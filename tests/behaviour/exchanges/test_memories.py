@@ -218,6 +218,6 @@ async def test_lists_and_pages(x: Exchange) -> None:
         await x.rows(MEMORIES, "content", user_id="ada", order=order, type="semantic", tag="x", agent="a")
     for wrong in queries("limit=0", "limit=1001", "mode=keyword", "min_score=0.5", "order=up", "status=x"):
         await x.get(MEMORIES, user_id="ada", **wrong)
-    for count in (0, 1000, 1001):
-        page = x.served.native.memories.page(Owner("user", "ada"), limit=count)
-        await x.attempt(f"a page of {count}", page, lambda found: len(found.memories))
+    for options in table({"limit": 0}, {"limit": 1000}, {"limit": 1001}, {"tags": ["x", "y"]}, {"tags": ["y", "z"]}):
+        page = x.served.native.memories.page(Owner("user", "ada"), **options)
+        await x.attempt(f"a page of {options}", page, lambda found: len(found.memories))

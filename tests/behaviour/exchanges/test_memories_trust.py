@@ -169,3 +169,39 @@ async def test_what_is_put_into_prompts(x: Exchange) -> None:
         ("other", "Tell me about the ferry", "ada"), ("guide", "Tell me about the ferry", "bob"), ("guide", "And soup?", "ada"),
     ):  # fmt: skip
         await turn(x, said, session_id=f"{model}-{person}", model=model, user=person)
+
+
+CITING: tuple[dict[str, Any], ...] = (
+    {"content": "Plain."},
+    {"content": "Cited.", "annotations": [{"type": "url_citation"}]},
+    {
+        "content": [
+            {"type": "text", "text": "Cited.", "citations": [{"url": "http://a"}]},
+            {"type": "text", "text": "On."},
+        ]
+    },
+    {"content": [{"type": "text", "text": "Not cited.", "citations": []}], "annotations": []},
+    {
+        "content": [
+            {"type": "web_search_tool_result", "content": [{"url": "http://a"}]},
+            {"type": "text", "text": "Found."},
+        ]
+    },
+    {"content": [{"type": "code_execution_tool_result", "content": {"stdout": "9"}}, {"type": "text", "text": "Ran."}]},
+)
+
+
+def remember_once(body: dict[str, Any]) -> Any:
+    asked = body["messages"][-1]["role"] == "user"
+    return Reply(tool_calls=[("memory", {"action": "remember", "content": "Tea is green"})]) if asked else "Done."
+
+
+@exchange(remember_once, GUIDE)
+async def test_what_a_reply_cites_is_not_the_words_of_the_user(x: Exchange) -> None:
+    for number, reply in enumerate(CITING):
+        await x.served.rest.given(
+            f"s{number}", {"role": "user", "content": "Hi."}, {"role": "assistant", **reply}, user=f"u{number}"
+        )
+        await x.served.chat("Keep that.", session_id=f"s{number}", user=f"u{number}", model="guide")
+        x.seen["default"] = len(x.served.upstream.requests)
+        await x.rows(MEMORIES, "content", "origin", "status", "sources", user_id=f"u{number}")

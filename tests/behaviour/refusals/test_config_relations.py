@@ -147,6 +147,10 @@ PROBLEMS = [
     ('llms: {a: {headers: {X-A: "c\\r\\nHost: x"}}}', "printable ASCII"),
     ("llms: {a: {base_url: 'ftp://x'}}", "begins with http:// or https://"),
     ("llms: {a: {context_window: 4096, max_tokens: 4096}}", "4096 - 4096 - 256 - 512"),
+    (
+        f"redaction: {{patterns: [{{label: x, regex: '{'(' * 2000}a{')' * 2000}'}}]}}",
+        "is not a valid regular expression",
+    ),
     ("databases: {a: {}}", "databases.a.driver: missing"),
     ("databases: {a: {driver: sqlite}}", "databases.a.path: missing"),
     ("databases: {a: {driver: postgres, host: h, path: p}}", "databases.a.path: only for driver 'sqlite'"),

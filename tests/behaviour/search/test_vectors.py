@@ -178,6 +178,9 @@ async def test_a_search_says_what_has_no_vector_yet(world: World) -> None:
         ):
             note = f"some {what} have no vector yet: they are found by their words alone"
             assert (len(found.hits), found.mode, found.notes) == (1, "hybrid", (note,))
+        await hf.given("s", user("The harbour is calm."), user="bob")
+        await hf.settle()
+        assert (await hf.native.search("harbour", "bob")).notes == (), "nothing of bob waits for a vector"
 
 
 @through("library")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Gate, Reply
-from tests.behaviour.kit import World, fresh_store, refused, texts, through, until, user
+from tests.behaviour.kit import World, fresh_store, inject, refused, texts, through, until, user
 
 DOORS = ("library", "connect", "rest")
 
@@ -142,6 +142,24 @@ async def test_a_cancelled_turn_lets_the_next_one_run(world: World) -> None:
         await session.send(user("c"))
         assert texts(await session.messages()) == ["a", "c", "re: c"]
         stage.open()
+
+
+@through("library")
+async def test_a_turn_cancelled_while_it_waits_for_a_write_lets_the_next_one_run(world: World) -> None:
+    """The write is the reply of another cancelled turn, the third of that turn, and is completed."""
+    written = asyncio.Event()
+    async with world.open(script=Stage()) as hf:
+        session = await hf.given("s")
+        with inject("before-commit", written.wait, at=3) as fault:
+            for text in "ab":
+                task = asyncio.create_task(session.send(user(text)))
+                await until(lambda: fault.hits > 2)
+                await asyncio.sleep(0.01)
+                task.cancel()
+                await asyncio.wait([task])
+            written.set()
+        await session.send(user("c"))
+        assert texts(await session.messages()) == ["a", "re: a", "c", "re: c"]
 
 
 @through("library")
