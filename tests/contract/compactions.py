@@ -69,7 +69,7 @@ async def test_a_refused_write_stores_no_compaction(store: Store) -> None:
     """All or nothing, with a stale `expect` too; a retry by its key lays nothing again."""
     await _log_of(store, 4)
     with pytest.raises(InvalidRequest):
-        await store.append(REF, Append(compactions=[compaction(0, 1, created_at=2**70)], timestamp=3, views=VIEW))
+        await store.append(REF, Append(compactions=[compaction(0, 2**70)], timestamp=3, views=VIEW))
     with pytest.raises(StaleSession):
         await store.append(REF, Append(compactions=[compaction(0, 1)], timestamp=3, expect=0))
     assert await store.compactions(REF) == ()

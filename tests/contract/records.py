@@ -293,8 +293,8 @@ async def test_lists_have_prefixes_and_pages(store: Store) -> None:
 
 async def test_a_page_has_a_limited_size(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has at least one record."""
-    monkeypatch.setattr("holdfast.stores.record_checks.RECORD_PAGE_BYTES", 10)
-    monkeypatch.setattr("holdfast.stores.record_checks.RECORDS_BYTES", 10)
+    monkeypatch.setattr("holdfast.stores.logic.records.RECORD_PAGE_BYTES", 10)
+    monkeypatch.setattr("holdfast.stores.logic.records.RECORDS_BYTES", 10)
     for key in "abcd":
         await store.change_records(USER, [put(key, b"x" * 6)], timestamp=1)
     await store.change_records(USER, [put("e", b"x" * 10)], timestamp=1)
@@ -422,7 +422,7 @@ async def test_a_withdrawn_session_keeps_its_records(store: Store) -> None:
 
 async def test_large_records_are_deleted_with_their_owner(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if they are deleted in several batches. Those of other owners stay, and versions go on."""
-    monkeypatch.setattr("holdfast.stores.record_checks.RECORD_PAGE_BYTES", 10)
+    monkeypatch.setattr("holdfast.stores.logic.records.RECORD_PAGE_BYTES", 10)
     count = 3
     changes = [put(str(at), b"x" * 6, expires_at=200) for at in range(count)]
     written = [(await store.change_records(owner, changes, timestamp=1)).version for owner in await _all_owners(store)]

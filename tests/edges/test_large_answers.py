@@ -39,7 +39,7 @@ async def connect_without_reading(served: Served, path: str, key: str) -> asynci
 
 async def test_pages_of_records_are_bounded_in_bytes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page ends early, and `after` continues it. A single large record is a page of its own."""
-    monkeypatch.setattr("holdfast.stores.record_checks.RECORD_PAGE_BYTES", 400_000)
+    monkeypatch.setattr("holdfast.stores.logic.records.RECORD_PAGE_BYTES", 400_000)
     sizes = {"1": 150_000, "2": 150_000, "3": 150_000, "4": 900_000, "5": 10}
     for key, size in sizes.items():
         await served.hf.records("a").put(key, "x" * size if key != "3" else b"x" * size)

@@ -71,8 +71,9 @@ async def store_with_damaged_text(tmp_path: Path, column: str, table: str = "ses
             await session.send(f"the harbour of {name}")
             await session.artifacts.save("a.txt", b"x")
     raw = apsw.Connection(f"{tmp_path}/chat.db")
+    kind = "BLOB" if column == "data" else "TEXT"
     raw.execute(
-        f"UPDATE {table} SET {column} = CAST(x'6261ff' AS TEXT) WHERE {'pk' if table == 'sessions' else 'session'} = 1"
+        f"UPDATE {table} SET {column} = CAST(x'6261ff' AS {kind}) WHERE {'pk' if table == 'sessions' else 'session'} = 1"
     )
     raw.close()
     return url

@@ -198,9 +198,7 @@ async def test_invalid_utf8_damages_only_one_session(tmp_path: Path, column: str
         assert [one.id for one in (await hf.sessions()).sessions] == ["good"]
 
 
-@pytest.mark.parametrize(
-    ("table", "column"), [("entries", "agent"), ("artifacts", "blob_key"), ("artifacts", "mime_type")]
-)
+@pytest.mark.parametrize(("table", "column"), [("entries", "agent"), ("artifacts", "blob_key"), ("artifacts", "data")])
 async def test_a_session_with_invalid_utf8_can_be_deleted(tmp_path: Path, table: str, column: str) -> None:
     async with holdfast.open(await store_with_damaged_text(tmp_path, column, table)) as hf:
         assert hf.index is not None

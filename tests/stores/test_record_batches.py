@@ -29,7 +29,7 @@ COUNT, SIZE, BATCH = 9, 40, 100
 @pytest.fixture
 async def store(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Store]:
     """A store with a session, a user and a tenant that own records."""
-    monkeypatch.setattr("holdfast.stores.record_checks.RECORD_PAGE_BYTES", BATCH)
+    monkeypatch.setattr("holdfast.stores.logic.records.RECORD_PAGE_BYTES", BATCH)
     store = await open_store(shared_url, tenant="acme")
     await store.create(NewSession(timestamp=1, user_id=REF.user_id, id=REF.id))
     for owner in OWNERS:

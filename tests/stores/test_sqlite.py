@@ -190,12 +190,12 @@ def test_a_refused_operation_costs_only_itself() -> None:
 
     def write(name: str) -> Steps[None]:
         runs.append(name)
-        yield Query("learned_new", ("acme", name, 1, b""))
+        yield Query("item_new", ("acme", "learned", name, 1, "", b""))
         if name == "b":
             raise StoreError(name)
 
     def count(name: str) -> Steps[int]:
-        return len((yield Query("learned_get", ("acme", name))))
+        return len((yield Query("item_get", ("acme", "learned", name))))
 
     writer = Writer(":memory:")
     outcomes = writer.run([Operation(partial(write, name)) for name in "abc"])

@@ -23,9 +23,8 @@ from holdfast.numbers import MOST, check_whole
 from holdfast.recall.base import SEARCH_MODES, SearchMode
 from holdfast.recall.questions import parse_question
 from holdfast.secrets import Guard
-from holdfast.stores.logic.memories import MemoryStore
+from holdfast.stores.logic.memories import MemoryStore, check_owner
 from holdfast.stores.memories import OwnedMemories
-from holdfast.stores.memory_checks import check_owner
 from holdfast.stores.walk import iterate_memory_pages
 from holdfast.wire.sendable import check_text
 

@@ -27,7 +27,7 @@ from holdfast.server.routes import (
     find_owner,
 )
 from holdfast.sessions.records import Records
-from holdfast.stores.record_checks import count_page
+from holdfast.stores.logic.records import count_page
 from holdfast.wire.records import (
     Encoding,
     NamedRecord,

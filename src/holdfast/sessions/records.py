@@ -30,7 +30,7 @@ from holdfast.limits import RECORD_CHANGES, RECORD_INLINE_BYTES
 from holdfast.recall.base import SearchMode
 from holdfast.search.records import FoundRecords, RecordQuery, search_records
 from holdfast.stores.checks import check_new_id
-from holdfast.stores.record_checks import check_owner, count_page
+from holdfast.stores.logic.records import check_owner, count_page
 from holdfast.wire.sendable import check_text
 
 _BATCH_RECORDS = 100

@@ -24,7 +24,7 @@ from holdfast.limits import INLINE_MESSAGES, PAGE, RECORD_INLINE_BYTES, RECORDS_
 from holdfast.media.outgoing import restore_entries
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_new_session, encode_payloads
-from holdfast.stores.record_checks import encode_changes
+from holdfast.stores.logic.records import encode_changes
 from holdfast.stores.sessions import NewSession
 from holdfast.stores.walk import iterate_record_pages, measure_records
 from holdfast.tokens import STORED

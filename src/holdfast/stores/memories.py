@@ -30,7 +30,7 @@ forgotten memories. A reader can notice that memories were forgotten by `total`,
 | `METADATA_BYTES` | bytes of a diary entry's report |
 
 The newest `SIGNALS_KEPT` signals of a memory and the newest `DIARY_KEPT` diary entries of an owner are kept; the newest are
-those written last. A memory that `holdfast.stores.memory_checks` finds invalid raises `InvalidRequest`.
+those written last. A memory that `holdfast.stores.logic.memories` finds invalid raises `InvalidRequest`.
 
 **Order.** Memories are in order of their numbers. Signals and diary entries are in the order in which they were written. The
 cost of a read depends on how much it returns.

@@ -66,13 +66,12 @@ def change_values(
 
 
 class KnownName(NamedTuple):
-    """An artifact name with the totals of its versions. If the name is not in use, the field `name` is empty."""
+    """An artifact name. If the name is not in use, the field `name` is empty."""
 
     name: str = ""
-    next_version: int = 0
     newest: int = NOTHING
-    versions: int = 0
-    bytes: int = 0
+    highest: int = -1
+    """The highest number of a version that the name ever had."""
 
 
 def check_name(known: KnownName, new: NewArtifact) -> None:
@@ -85,20 +84,19 @@ def check_name(known: KnownName, new: NewArtifact) -> None:
 
 
 def check_artifact_room(
-    known: KnownName, new: NewArtifact, *, names: int, versions: int, size: int, room: int | None
+    known: KnownName, new: NewArtifact, *, totals: tuple[int, int, int, int], room: int | None
 ) -> None:
     """Raise `TooLarge` if adding a version would exceed a limit.
 
     Args:
         known: the version's name.
         new: the version.
-        names: number of names in the scope before.
-        versions: number of versions in the scope before.
-        size: bytes of all versions in the scope before.
+        totals: the numbers of names, versions and bytes in the scope before, and the number of versions of the name.
         room: maximum bytes of all versions in the scope; None: no maximum.
     """
+    names, versions, size, of_name = totals
     where = "the user" if new.name.startswith("user:") else "the session"
-    if known.versions >= ARTIFACT_VERSIONS:
+    if of_name >= ARTIFACT_VERSIONS:
         raise TooLarge(f"{new.name!r} has {ARTIFACT_VERSIONS} versions, which is the limit", param="name")
     if not known.name and names >= ARTIFACT_NAMES:
         raise TooLarge(f"{where} has {ARTIFACT_NAMES} artifacts, which is the limit", param="name")
@@ -109,13 +107,6 @@ def check_artifact_room(
             f"{where} has {size} bytes of artifacts and would have {size + new.size} with this one; the limit is {room}",
             param="data",
         )
-
-
-def add_version(known: KnownName, new: NewArtifact) -> tuple[Artifact, KnownName]:
-    """Return `new` as the next version of a name, and the name with the totals that include this version."""
-    version, size = known.next_version, known.bytes + new.size
-    fields = {name: getattr(new, name) for name in new.__struct_fields__}
-    return Artifact(version=version, **fields), KnownName(new.name, version + 1, version, known.versions + 1, size)
 
 
 def is_same_content(found: Artifact, new: NewArtifact) -> bool:

@@ -8,7 +8,8 @@ they return. A `Database` (see `steps`) runs the statements.
 | `sessions`, `log`, `lifecycle`, `state`, `artifacts`, `memories`, `records`, `matching`, `tenants` | the methods of `Store`: each checks its arguments and runs its steps |
 | `owners` | the row that every write of state, records, memories and artifacts locks: versions, totals and numbers |
 | `media`, `compactions` | parts of the steps of a log |
-| `index`, `index_reads`, `index_writes`, `index_vectors` | the methods of an index, and their steps |
+| `items` | small things of a tenant: keys, leases, ends of sessions, deletions and so on |
+| `index`, `index_lookups`, `index_writes` | the methods of an index, and their steps |
 | `rows`, `index_rows` | conversion of rows to structs and back |
 | `handle` | how a method runs its steps |
 | `network` | helpers for databases on a server |

@@ -15,23 +15,23 @@ Adding an artifact changes neither the session's version nor its times. `remove`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
+import msgspec
+
 from holdfast.domain.artifact import Artifact, ArtifactPage, NewArtifact, Scope, UserRef, fold_name
-from holdfast.errors import ArtifactNotFound, StaleArtifact
+from holdfast.errors import ArtifactNotFound, StaleArtifact, StoreCorrupt
 from holdfast.limits import BLOB_PART_BYTES
 from holdfast.stores import checks
-from holdfast.stores.logic.handle import Handle, get_first, read_session_row
+from holdfast.stores.logic.handle import Handle, get_first, read_session_row, reads
 from holdfast.stores.logic.owners import OwnerKey, lock_owner
-from holdfast.stores.logic.rows import (
-    ENDLESS,
-    decode_artifact,
-    decode_text,
-    encode_array,
-    encode_artifact,
-)
-from holdfast.stores.logic.steps import Many, Query, Row, Steps
-from holdfast.stores.scope_changes import KnownName, add_version, check_artifact_room, check_name, is_same_content
+from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
+from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
+from holdfast.stores.scope_changes import KnownName, check_artifact_room, check_name, is_same_content
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Artifact).decode
 
 
 class ArtifactStore(Handle):
@@ -67,7 +67,8 @@ class ArtifactStore(Handle):
         steps = partial(_add_artifact, self.tenant, scope, new, expect, room, identity=identity)
         return await self._write(steps, scope)
 
-    async def artifact(self, scope: Scope, name: str, version: int | None = None) -> Artifact:
+    @reads()
+    def artifact(self, scope: Scope, name: str, version: int | None = None) -> Steps[Artifact]:
         """Return one version of a name, the newest by default.
 
         Raises:
@@ -75,15 +76,16 @@ class ArtifactStore(Handle):
             SessionNotFound: the scope is a session that does not exist.
         """
         checks.check_scope(scope, name)
+        place = yield from _locate_scope(self.tenant, scope)
+        known = yield from _require_name(place, name, version)
+        number = known.newest if version is None else version
+        rows = yield Query("artifact_get", (*place, fold_name(name), number))
+        if not rows:
+            raise ArtifactNotFound(name, version)
+        return _decode_artifact(rows[0])
 
-        def steps() -> Steps[Artifact]:
-            place = yield from _locate_scope(self.tenant, scope)
-            known = yield from _require_name(place, name, version)
-            return (yield from _read_version(place, name, known.newest if version is None else version))
-
-        return await self._read(steps)
-
-    async def artifacts(self, scope: Scope, *, limit: int = 100, after: str | None = None) -> ArtifactPage:
+    @reads()
+    def artifacts(self, scope: Scope, *, limit: int = 100, after: str | None = None) -> Steps[ArtifactPage]:
         """Return the newest version of each name, ordered by name without regard to case.
 
         Args:
@@ -96,17 +98,14 @@ class ArtifactStore(Handle):
         """
         checks.check_scope(scope, after)
         checks.check_limit(limit)
+        place = yield from _locate_scope(self.tenant, scope)
+        rows = yield Query("artifacts_newest", (*place, "" if after is None else fold_name(after), limit + 1))
+        return ArtifactPage(_decode_all(rows[:limit]), len(rows) > limit)
 
-        def steps() -> Steps[ArtifactPage]:
-            place = yield from _locate_scope(self.tenant, scope)
-            rows = yield Query("artifacts_newest", (*place, "" if after is None else fold_name(after), limit + 1))
-            return ArtifactPage(tuple(decode_artifact(row) for row in rows[:limit]), len(rows) > limit)
-
-        return await self._read(steps)
-
-    async def artifact_versions(
+    @reads()
+    def artifact_versions(
         self, scope: Scope, name: str, *, limit: int = 100, after: int | None = None
-    ) -> ArtifactPage:
+    ) -> Steps[ArtifactPage]:
         """Return the versions of a name that are higher than `after`, in order.
 
         Raises:
@@ -115,25 +114,18 @@ class ArtifactStore(Handle):
         """
         checks.check_scope(scope, name)
         checks.check_limit(limit)
+        place = yield from _locate_scope(self.tenant, scope)
+        yield from _require_name(place, name)
+        key = (*place, fold_name(name), -1 if after is None else after)
+        rows = yield Query("artifact_versions", (*key, limit + 1))
+        return ArtifactPage(_decode_all(rows[:limit]), len(rows) > limit)
 
-        def steps() -> Steps[ArtifactPage]:
-            place = yield from _locate_scope(self.tenant, scope)
-            yield from _require_name(place, name)
-            key = (*place, fold_name(name), -1 if after is None else after)
-            rows = yield Query("artifact_versions", (*key, limit + 1))
-            return ArtifactPage(tuple(decode_artifact(row) for row in rows[:limit]), len(rows) > limit)
-
-        return await self._read(steps)
-
-    async def all_artifacts(self, scope: Scope) -> tuple[Artifact, ...]:
+    @reads()
+    def all_artifacts(self, scope: Scope) -> Steps[tuple[Artifact, ...]]:
         """Return all versions of all names, as of one moment. Raises `SessionNotFound` if the scope is a session that does not exist."""
         checks.check_scope(scope)
-
-        def steps() -> Steps[tuple[Artifact, ...]]:
-            place = yield from _locate_scope(self.tenant, scope)
-            return tuple(decode_artifact(row) for row in (yield Query("artifacts_all", place)))
-
-        return await self._read(steps)
+        place = yield from _locate_scope(self.tenant, scope)
+        return _decode_all((yield Query("artifacts_all", place)))
 
     async def drop_artifacts(
         self, scope: Scope, name: str | None = None, version: int | None = None
@@ -215,10 +207,29 @@ def _make_owner_key(tenant: str, user: UserRef) -> OwnerKey:
     return OwnerKey(tenant, "artifacts", user.user_id)
 
 
+def _decode_artifact(row: Row) -> Artifact:
+    try:
+        return _decode(row[0])
+    except msgspec.MsgspecError as exc:
+        raise StoreCorrupt(f"an artifact is damaged and cannot be decoded ({exc})") from exc
+
+
+def _decode_all(rows: Rows) -> tuple[Artifact, ...]:
+    """Decode versions. Damaged ones are left out, so that their session can be deleted; a sweep deletes their contents."""
+    found = []
+    for row in rows:
+        with suppress(StoreCorrupt):
+            found.append(_decode_artifact(row))
+    return tuple(found)
+
+
 def _read_name(place: Row, name: str) -> Steps[KnownName]:
     """Return the stored name that equals `name` after folding (`fold_name`); an empty `KnownName` if there is none."""
-    rows = yield Query("artifact_name_get", (*place, fold_name(name)))
-    return KnownName(decode_text(rows[0][0]), *rows[0][1:]) if rows else KnownName()
+    rows = yield Query("artifact_newest", (*place, fold_name(name)))
+    if not rows:
+        return KnownName()
+    newest = _decode_artifact(rows[0])
+    return KnownName(newest.name, newest.version, rows[0][1])
 
 
 def _require_name(place: Row, name: str, version: int | None = None) -> Steps[KnownName]:
@@ -226,13 +237,6 @@ def _require_name(place: Row, name: str, version: int | None = None) -> Steps[Kn
     if known.name != name:
         raise ArtifactNotFound(name, version, called=known.name or None)
     return known
-
-
-def _read_version(place: Row, name: str, version: int) -> Steps[Artifact]:
-    rows = yield Query("artifact_get", (*place, fold_name(name), version))
-    if not rows:
-        raise ArtifactNotFound(name, version)
-    return decode_artifact(rows[0])
 
 
 # -- naming ------------------------------------------------------------------
@@ -246,11 +250,12 @@ def _add_artifact(
     check_name(known, new)
     if expect is not None and expect != known.newest:
         return (yield from _find_earlier_attempt(place, known, new, expect))
-    names, versions, size = (yield Query("artifact_totals", place))[0]
-    check_artifact_room(known, new, names=names, versions=versions, size=size, room=room)
-    artifact, after = add_version(known, new)
-    yield Query("artifact_insert", encode_artifact(place, fold_name(new.name), new, artifact.version))
-    yield Query("artifact_name_put", (*place, fold_name(new.name), *after))
+    folded = fold_name(new.name)
+    totals = (yield Query("artifact_totals", (*place, folded)))[0]
+    check_artifact_room(known, new, totals=tuple(totals), room=room)
+    number = known.highest + 1
+    artifact = Artifact(version=number, **{name: getattr(new, name) for name in new.__struct_fields__})
+    yield Query("artifact_insert", (*place, folded, number, number, new.blob, new.size, _encode(artifact)))
     return artifact
 
 
@@ -262,7 +267,7 @@ def _find_earlier_attempt(place: Row, known: KnownName, new: NewArtifact, expect
     """
     if known.newest > expect:
         rows = yield Query("artifact_versions", (*place, fold_name(new.name), expect, 2))
-        found = decode_artifact(rows[0])
+        found = _decode_artifact(rows[0])
         if len(rows) == 1 and is_same_content(found, new):
             return found
     raise StaleArtifact(new.name, newest=known.newest)
@@ -278,17 +283,17 @@ def _drop_artifacts(tenant: str, scope: Scope, name: str | None, version: int | 
     else:
         known = yield from _require_name(place, name, version)
         rows = yield Query("artifact_versions", (*place, fold_name(name), -1, ENDLESS))
-    found = tuple(decode_artifact(row) for row in rows)
+    found = _decode_all(rows)
     left = [one for one in found if version not in {None, one.version}]
     if name is not None and len(left) == len(found):
         raise ArtifactNotFound(name, version)
-    if name is not None and left:
+    if name is None:
+        yield Query("artifacts_clear", place)
+    elif left:
         yield Query("artifact_delete", (*place, fold_name(name), version))
-        totals = (left[-1].version, len(left), sum(one.size for one in left))
-        yield Query("artifact_name_put", (*place, fold_name(name), name, known.next_version, *totals))
-    elif keys := [(*place, folded) for folded in dict.fromkeys(fold_name(one.name) for one in found)]:
-        yield Many("artifact_versions_delete", keys)
-        yield Many("artifact_name_delete", keys)
+        yield Query("artifact_raise", (*place, fold_name(name), left[-1].version, known.highest))
+    else:
+        yield Query("artifact_versions_delete", (*place, fold_name(name)))
     if name is None and isinstance(scope, UserRef):
         owner = yield from lock_owner(_make_owner_key(tenant, scope))
         yield Query("owner_delete", (owner.pk,))

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from holdfast.domain.session import ERASED, NewCompaction, SessionRef, StoredCompaction
+from msgspec.structs import replace as evolve
+
+from holdfast.domain.session import ERASED, CompactionStatus, NewCompaction, SessionRef, StoredCompaction
 from holdfast.errors import CompactionNotFound
 from holdfast.limits import COMPACTIONS_KEPT, FAILURES_KEPT, VIEWS_KEPT
 from holdfast.stores.log import Append, SavedView
 from holdfast.stores.logic.handle import read_session_row
-from holdfast.stores.logic.rows import ENDLESS, decode_compaction, decode_intact_session, encode_compaction, encode_seqs
-from holdfast.stores.logic.steps import Many, Query, Steps
+from holdfast.stores.logic.rows import (
+    ENDLESS,
+    decode_compaction,
+    decode_intact_session,
+    decode_text,
+    encode_compaction,
+    encode_view,
+)
+from holdfast.stores.logic.steps import Many, Query, Rows, Steps
 from holdfast.stores.session_changes import is_late, make_stored_compaction
 
 _IN_USE = ("live", "superseded")
@@ -40,9 +50,7 @@ def save_views(pk: int, write: Append, views_from: int, laid: Sequence[StoredCom
         (
             pk,
             key,
-            view.frontier,
-            view.state,
-            encode_seqs(view.keep),
+            encode_view(view),
             write.timestamp,
             _compute_known_version(view, fates.get(key)),
         )
@@ -66,6 +74,50 @@ def _compute_known_version(view: SavedView, fate: str | None) -> int:
 # -- compactions -------------------------------------------------------------
 
 
+class _Laid(NamedTuple):
+    """What the rules need to know of a stored compaction: the columns of `compactions_read`."""
+
+    id: int
+    view: str | bytes
+    status: str
+    first: int
+    last: int
+    laid_at: int
+
+
+class _Compactions:
+    """The compactions of a session in the order of their ids, and changes of their status that are not written yet."""
+
+    def __init__(self, pk: int, rows: Rows) -> None:
+        self._pk = pk
+        self.all = {row[0]: _Laid(*row) for row in rows}
+        self._stored = dict(self.all)
+
+    def list(self, *statuses: str) -> list[_Laid]:
+        """Return the compactions with one of these statuses."""
+        return [one for one in self.all.values() if one.status in statuses]
+
+    def mark(self, some: Iterable[_Laid], status: CompactionStatus) -> None:
+        """Change the status of some compactions."""
+        self.all |= {one.id: one._replace(status=status) for one in some}
+
+    def revive(self) -> None:
+        """For each view without a live compaction, make its newest superseded one live; a live one would be newer."""
+        newest = {one.view: one for one in self.list(*_IN_USE)}
+        self.mark([one for one in newest.values() if one.status == "superseded"], "live")
+
+    def write(self) -> Steps[None]:
+        """Write the changes. Compactions that are not live any more come first, because at most one of a view is live."""
+        changed = [one for one in self.all.values() if one != self._stored[one.id]]
+        if changed:
+            changed.sort(key=lambda one: one.status == "live")
+            yield Many("compaction_mark", [(self._pk, one.id, one.status) for one in changed])
+
+
+def _read_compactions(pk: int) -> Steps[_Compactions]:
+    return _Compactions(pk, (yield Query("compactions_read", (pk,))))
+
+
 def record_compactions(pk: int, new: Sequence[NewCompaction], version: int) -> Steps[tuple[StoredCompaction, ...]]:
     """Record the compactions of a write, after all other changes of the write. Return the stored compactions with their status.
 
@@ -74,59 +126,55 @@ def record_compactions(pk: int, new: Sequence[NewCompaction], version: int) -> S
         new: the compactions, in order.
         version: the session's version after the write.
     """
-    if not new:
-        return ()
-    next_id, compactions_from = (yield Query("compaction_next", (pk,)))[0]
+    stale = (yield Query("compactions_from", (pk,)))[0][0]
     stored: list[StoredCompaction] = []
-    for id_, one in enumerate(new, next_id):
-        stored.append((yield from _record_compaction(pk, id_, one, version, compactions_from)))
-    if any(one.status == "failed" for one in stored):
-        yield Query("compactions_trim_failed", (pk, FAILURES_KEPT))
-    if any(one.status != "failed" for one in stored):
-        yield Query("compactions_trim", (pk, COMPACTIONS_KEPT))
+    for one in new:
+        stored += [(yield from _record_compaction(pk, one, version, stale))]
+    there = yield from _read_compactions(pk)
+    unused = there.list("superseded", "dropped", "dead")[:-COMPACTIONS_KEPT] + there.list("failed")[:-FAILURES_KEPT]
+    if unused:
+        yield Many("compaction_delete", [(pk, one.id) for one in unused])
     return tuple(stored)
 
 
-def _record_compaction(
-    pk: int, id_: int, new: NewCompaction, version: int, compactions_from: int
-) -> Steps[StoredCompaction]:
-    late = is_late(new, compactions_from)
-    holds = new.error is None and not late and (yield from _is_current(pk, new))
+def _record_compaction(pk: int, new: NewCompaction, version: int, stale: int) -> Steps[StoredCompaction]:
+    there = yield from _read_compactions(pk)
+    live = [one for one in there.list("live") if decode_text(one.view) == new.view]
+    late = is_late(new, stale)
+    holds = new.error is None and not late and all(_includes(new, one) for one in live)
+    # Only the end of a log can be retired, so the whole range is live if its last entry is.
+    holds = holds and bool((yield Query("entry_is_live", (pk, new.last))))
     if holds:
-        yield Query("compaction_supersede", (pk, new.view))
-    stored = make_stored_compaction(id_, new, late=late, holds=holds)
-    yield Query("compaction_insert", encode_compaction(pk, stored, version))
+        there.mark(live, "superseded")
+        yield from there.write()
+    stored = make_stored_compaction(max(there.all, default=0) + 1, new, late=late, holds=holds)
+    place = (pk, stored.id, stored.status, stored.view, stored.first, stored.last, version)
+    yield Query("compaction_insert", (*place, encode_compaction(stored)))
     return stored
 
 
-def _is_current(pk: int, new: NewCompaction) -> Steps[bool]:
-    """Return True if the entries that the compaction replaces are still live, and the view's live compaction is still the same.
-
-    Only the end of a log can be retired, so the whole range is live if its last entry is.
-    """
-    if not (yield Query("entry_is_live", (pk, new.last))):
-        return False
-    rows = yield Query("compaction_live", (pk, new.view))
-    if not rows:
-        return True
-    first, last, laid_at = rows[0]
-    return bool(new.first <= first and last <= new.last and (new.built_at is None or laid_at <= new.built_at))
+def _includes(new: NewCompaction, live: _Laid) -> bool:
+    """Return True if a compaction was made from the live one of its view, and includes its range."""
+    known = new.built_at is None or live.laid_at <= new.built_at
+    return known and new.first <= live.first and live.last <= new.last
 
 
 def drop_compaction(tenant: str, ref: SessionRef, id_: int, timestamp: int) -> Steps[StoredCompaction]:
     """Drop a live or superseded compaction, and return it. Raises `CompactionNotFound` if there is no such compaction."""
     row = yield from read_session_row(tenant, ref)
     pk, session = row[0], decode_intact_session(row)
-    rows = yield Query("compaction_get", (pk, id_))
-    if not rows or decode_compaction(rows[0]).status not in _IN_USE:
+    there = yield from _read_compactions(pk)
+    if id_ not in there.all or there.all[id_].status not in _IN_USE:
         raise CompactionNotFound(ref.id, id_)
-    yield Query("compaction_drop", (pk, id_))
-    yield Query("compactions_revive", (pk,))
+    there.mark([there.all[id_]], "dropped")
+    there.revive()
+    yield from there.write()
     yield Query("session_patch", (pk, session.version + 1, timestamp, session.agent, session.ttl))
     # A compaction that is being made right now may be based on this one.
     yield Query("compactions_stale", (pk, session.version + 1))
     yield from forget_views(pk, session.version + 1)
-    return decode_compaction((yield Query("compaction_get", (pk, id_)))[0])
+    rows = yield Query("compactions_list", (pk, None, 0))
+    return next(decode_compaction(one) for one in rows if one[0] == id_)
 
 
 def update_after_retirement(pk: int, before: int, version: int) -> Steps[None]:
@@ -137,8 +185,10 @@ def update_after_retirement(pk: int, before: int, version: int) -> Steps[None]:
         before: lowest `seq` of the replaced entries.
         version: the session's version after the write.
     """
-    yield Query("compactions_retire", (pk, before))
-    yield Query("compactions_revive", (pk,))
+    there = yield from _read_compactions(pk)
+    there.mark([one for one in there.list(*_IN_USE) if one.last >= before], "dead")
+    there.revive()
+    yield from there.write()
     yield from forget_views(pk, version)
 
 
@@ -151,9 +201,17 @@ def update_after_erasure(pk: int, seq: int, version: int, shift: int) -> Steps[N
         version: the session's version after the write.
         shift: change of the entry's token count. The running totals of this entry and all later ones change by the same number.
     """
-    if shift:
-        yield Query("compactions_shift", (pk, seq, shift))
-    yield Query("compactions_erase", (pk, seq, ERASED.encode()))
-    yield Query("compactions_revive", (pk,))
+    for row in (yield Query("compactions_list", (pk, None, 0))):
+        old = one = decode_compaction(row)
+        if one.last >= seq and one.status != "dead":
+            one = evolve(one, total=one.total + shift)
+        if one.first <= seq <= one.last:
+            error = None if one.error is None else ERASED
+            one = evolve(one, text="", report=None, error=error, status="dead" if one.status in _IN_USE else one.status)
+        if one != old:
+            yield Query("compaction_put", (pk, one.id, one.status, encode_compaction(one)))
+    there = yield from _read_compactions(pk)
+    there.revive()
+    yield from there.write()
     yield Query("compactions_stale", (pk, version))
     yield from forget_views(pk, version)

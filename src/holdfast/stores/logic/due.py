@@ -23,12 +23,14 @@ from holdfast.limits import INDEX_WHOLE_WALK
 from holdfast.recall.base import Space, SpaceKind
 from holdfast.stores import checks
 from holdfast.stores.deletions import Job, JobKind
-from holdfast.stores.logic.handle import Handle
-from holdfast.stores.logic.rows import decode_text
+from holdfast.stores.logic.handle import Handle, reads, writes
+from holdfast.stores.logic.rows import ENDLESS, decode_text
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 
 _JOBS: Final = ""
 """The target of jobs, in the place of an index's name."""
+_INDEX: Final = "index"
+"""The kind of items that are the search indexes in use; `at` is when each was last in use."""
 _SEEN: Final = INDEX_WHOLE_WALK // 7
 """Milliseconds after which an index is registered again as in use."""
 
@@ -46,8 +48,8 @@ class Removal(NamedTuple):
 
 def note_removals(tenant: str, space: Space, source: str, seqs: Iterable[int | None] = (None,)) -> Steps[None]:
     """Record for each registered index that documents of a source were removed, or with None the source as a whole."""
-    indexes = yield Query("search_indexes", (tenant,))
-    rows = [(tenant, name, *space, source, seq, b"") for name, _ in indexes for seq in seqs]
+    indexes = yield from _read_indexes(tenant)
+    rows = [(tenant, name, *space, source, seq, b"") for name in indexes for seq in seqs]
     if rows:
         yield Many("due_insert", rows)
 
@@ -69,9 +71,10 @@ def note_removed_records(tenant: str, owner: RecordOwner, numbers: Iterable[int 
 class DueStore(Handle):
     """Store what is still to be done after writes. The module docstring describes what all methods promise."""
 
-    async def has_index(self, name: str) -> bool:
+    @reads(single=True)
+    def has_index(self, name: str) -> Steps[bool]:
         """Return True if removals are recorded for an index."""
-        return any(decode_text(one) == name for one, _ in await self._select(tuple, "search_indexes"))
+        return bool((yield Query("item_get", (self.tenant, _INDEX, name))))
 
     async def register_index(self, name: str, *, now: int) -> None:
         """Record from now on what is removed, for an index that is in use. Drop indexes that were not in use for long.
@@ -80,21 +83,22 @@ class DueStore(Handle):
             name: the random name of the index.
             now: milliseconds since the epoch.
         """
-        known = {decode_text(one): seen_at for one, seen_at in await self._select(tuple, "search_indexes")}
+        known = await self._read(lambda: _read_indexes(self.tenant), single=True)
         if now - known.get(name, now - _SEEN) < _SEEN:
             return
 
         def steps() -> Steps[None]:
-            yield Query("search_index_put", (self.tenant, name, now))
+            yield Query("item_put", (self.tenant, _INDEX, name, now, "", b""))
             for other, seen_at in known.items():
                 if other != name and now - seen_at > INDEX_WHOLE_WALK:
                     yield from _forget_index(self.tenant, other)
 
         await self._write(steps)
 
-    async def forget_index(self, name: str) -> None:
+    @writes()
+    def forget_index(self, name: str) -> Steps[None]:
         """Record no more removals for an index that is gone."""
-        await self._write(lambda: _forget_index(self.tenant, name))
+        yield from _forget_index(self.tenant, name)
 
     async def removals(self, index: str, *, limit: int = 100) -> Sequence[Removal]:
         """Return removals that were not applied to an index yet, the oldest first."""
@@ -111,41 +115,41 @@ class DueStore(Handle):
 
         await self._write(steps, scrub=scrub)
 
-    async def start_job(self, job: Job) -> Job:
+    @writes()
+    def start_job(self, job: Job) -> Steps[Job]:
         """Record a job before its first step, and return it with its id. If the same job was started before, return that one."""
         checks.check_id(job.user_id, "user_id")
         checks.check_int(job.seq, "seq")
-
-        def steps() -> Steps[Job]:
-            place = (self.tenant, _JOBS, job.kind, job.user_id, job.session_id, job.seq)
+        place = (self.tenant, _JOBS, job.kind, job.user_id, job.session_id, job.seq)
+        rows = yield Query("due_same", place)
+        if not rows:
+            yield Query("due_insert", (*place, msgspec.json.encode(job)))
             rows = yield Query("due_same", place)
-            if not rows:
-                yield Query("due_insert", (*place, msgspec.json.encode(job)))
-                rows = yield Query("due_same", place)
-            return _decode_job(rows[0])
-
-        return await self._write(steps)
+        return _decode_job(rows[0])
 
     async def jobs(self, *, limit: int = 100) -> Sequence[Job]:
         """Return jobs that are not finished, the oldest first."""
         return await self._select(_decode_job, "due_first", _JOBS, limit)
 
-    async def add_to_job(self, job: Job, receipt: Receipt) -> Job:
+    @writes()
+    def add_to_job(self, job: Job, receipt: Receipt) -> Steps[Job]:
         """Add to a job's receipt what a step has deleted, and return the job."""
+        rows = yield Query("due_get", (self.tenant, job.id))
+        now = _decode_job(rows[0]) if rows else job  # another process may have finished the job
+        now = evolve(now, receipt=now.receipt + receipt)
+        if rows:
+            yield Query("due_put", (job.id, msgspec.json.encode(now)))
+        return now
 
-        def steps() -> Steps[Job]:
-            rows = yield Query("due_get", (self.tenant, job.id))
-            now = _decode_job(rows[0]) if rows else job  # another process may have finished the job
-            now = evolve(now, receipt=now.receipt + receipt)
-            if rows:
-                yield Query("due_put", (job.id, msgspec.json.encode(now)))
-            return now
 
-        return await self._write(steps)
+def _read_indexes(tenant: str) -> Steps[dict[str, int]]:
+    """Return the search indexes of a tenant, and when each was last in use."""
+    rows = yield Query("items_until", (tenant, _INDEX, ENDLESS, ENDLESS))
+    return {decode_text(name): seen_at for _, seen_at, name in rows}
 
 
 def _forget_index(tenant: str, name: str) -> Steps[None]:
-    yield Query("search_index_delete", (tenant, name))
+    yield Query("item_delete", (tenant, _INDEX, name))
     yield Query("due_clear", (tenant, name))
 
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Mapping
+from functools import partial, wraps
 from operator import itemgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from msgspec import UnsetType
 from msgspec.structs import astuple
 
 from holdfast import faults
-from holdfast.domain.artifact import Scope
-from holdfast.domain.session import SessionRef
+from holdfast.domain.artifact import Scope, UserRef
+from holdfast.domain.session import Ending, SessionRef
 from holdfast.domain.state import Change, get_scope
 from holdfast.domain.state import Scope as StateScope
 from holdfast.errors import SessionNotFound, StoreClosed, StoreCorrupt, StoreUnavailable
+from holdfast.recall.base import Space
 from holdfast.stores import checks
 from holdfast.stores.logic.rows import get_identity
 from holdfast.stores.logic.steps import Database, Query, Row, Steps
 
 T = TypeVar("T")
+P = ParamSpec("P")
+H = TypeVar("H", bound="Handle")
 SHARED_SCOPES: Final[tuple[StateScope, ...]] = ("user", "app")
 """The scopes of state that sessions share, in the order in which every writer locks their rows, after the session's row. A fixed order
 prevents deadlocks."""
@@ -39,6 +43,9 @@ class _WriteState:
 
 class Handle:
     """The part that all handles on a SQL database share. Subclasses in the other modules of this package add the methods of the store."""
+
+    _points = ("before-read", "before-commit", "after-commit")
+    """The failure points of a read and a write, see `holdfast.faults`."""
 
     def __init__(self, database: Database, tenant: str, *, owner: bool) -> None:
         checks.check_id(tenant, "tenant")
@@ -60,7 +67,7 @@ class Handle:
         if self._closed:
             raise StoreClosed
         if faults.active:
-            await faults.hit("before-read")
+            await faults.hit(self._points[0])
         try:
             return await self.database.read(steps, single=single, point=point)
         except StoreCorrupt as exc:
@@ -105,11 +112,11 @@ class Handle:
         if self._closed:
             raise StoreClosed
         if scope is not None:
-            queue = (self.tenant, *astuple(scope))
+            queue = self._get_queue(scope)
         later_queues = self._list_shared_queues(scope, sharing) if sharing and scope is not None else ()
         try:
             if faults.active:
-                await faults.hit("before-commit")
+                await faults.hit(self._points[1])
             written = await self.database.write(
                 steps,
                 scrub=scrub,
@@ -119,7 +126,7 @@ class Handle:
                 long=long,
             )
             if faults.active:
-                await faults.hit("after-commit")
+                await faults.hit(self._points[2])
         except StoreCorrupt as exc:
             raise add_session(exc, scope) from exc
         except StoreUnavailable:
@@ -135,11 +142,57 @@ class Handle:
 
         await self._write(steps)
 
+    def _get_queue(self, scope: Scope) -> Hashable:
+        """Return what identifies the row that a write of a session or user locks first."""
+        return (self.tenant, *astuple(scope))
+
     def _list_shared_queues(self, scope: Scope, delta: Mapping[str, Change]) -> list[Hashable]:
         """Return the queues that a write must wait in because `delta` changes state that sessions share, in the order of locking."""
         scopes = {get_scope(key) for key in delta}
         users = [scope.user_id if shared == "user" else "" for shared in SHARED_SCOPES if shared in scopes]
         return [(self.tenant, user_id) for user_id in users]
+
+
+# -- methods as steps ----------------------------------------------------------
+
+
+def reads(
+    *, single: bool = False, point: bool = False
+) -> Callable[[Callable[Concatenate[H, P], Steps[T]]], Callable[Concatenate[H, P], Coroutine[Any, Any, T]]]:
+    """Make a method of the steps of a read. The keywords are those of `Database.read`.
+
+    The checks of the arguments are part of the steps. If stored data are damaged, the error names the session that is the first argument.
+    """
+
+    def make(steps: Callable[Concatenate[H, P], Steps[T]]) -> Callable[Concatenate[H, P], Coroutine[Any, Any, T]]:
+        @wraps(steps)
+        async def read(self: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            first = args[0] if args else None
+            ref = first if isinstance(first, SessionRef) else None
+            return await self._read(partial(steps, self, *args, **kwargs), single=single, point=point, ref=ref)
+
+        return read
+
+    return make
+
+
+def writes(
+    *, scrub: bool = False
+) -> Callable[[Callable[Concatenate[H, P], Steps[T]]], Callable[Concatenate[H, P], Coroutine[Any, Any, T]]]:
+    """Make a method of the steps of a write. If the first argument is a session, its end or a user, that row is locked first."""
+
+    def make(steps: Callable[Concatenate[H, P], Steps[T]]) -> Callable[Concatenate[H, P], Coroutine[Any, Any, T]]:
+        @wraps(steps)
+        async def write(self: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            scope: Any = args[0] if args else None
+            if isinstance(scope, Ending):
+                scope = SessionRef(scope.user_id, scope.session_id)
+            locks = isinstance(scope, SessionRef | UserRef | Space)
+            return await self._write(partial(steps, self, *args, **kwargs), scope if locks else None, scrub=scrub)
+
+        return write
+
+    return make
 
 
 def read_session_row(tenant: str, ref: SessionRef, identity: str | None = None) -> Steps[Row]:

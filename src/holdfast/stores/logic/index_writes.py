@@ -58,6 +58,12 @@ def read_source(space: int, source_id: str) -> Steps[KnownSource | None]:
     return KnownSource(rows[0][0], decode_progress(rows[0][1:9]), rows[0][9]) if rows else None
 
 
+def find_source(tenant: str, space: Space, source_id: str) -> Steps[KnownSource | None]:
+    """Return a source by the name of its space; None if the index does not have the space or the source."""
+    row = yield from read_space(tenant, space)
+    return None if row is None else (yield from read_source(row[0], source_id))
+
+
 def read_models(tenant: str) -> Steps[dict[str, tuple[int, int]]]:
     """Return number and dimensions of each of the tenant's models, by name. `NONE` is included once there is a document.
 

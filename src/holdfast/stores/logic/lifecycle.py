@@ -16,6 +16,8 @@ state or fields, or of the last `touch`.
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.session import Ending, Session, SessionRef
@@ -23,9 +25,12 @@ from holdfast.errors import EndingNotFound
 from holdfast.limits import ENDING_ERROR_CHARS
 from holdfast.stores import checks
 from holdfast.stores.logic.due import note_removed_session
-from holdfast.stores.logic.handle import Handle, get_first, read_session_row
-from holdfast.stores.logic.rows import decode_ending, decode_session, encode_ending
+from holdfast.stores.logic.handle import Handle, get_first, read_session_row, reads, writes
+from holdfast.stores.logic.items import Items
+from holdfast.stores.logic.rows import decode_session
 from holdfast.stores.logic.steps import Query, Steps
+
+_ENDINGS: Final = Items("ending", Ending, at="due_at", about="user_id")
 
 
 class LifecycleStore(Handle):
@@ -34,20 +39,18 @@ class LifecycleStore(Handle):
     The module docstring describes what all methods promise.
     """
 
-    async def touch(self, ref: SessionRef, *, timestamp: int) -> None:
+    @writes()
+    def touch(self, ref: SessionRef, *, timestamp: int) -> Steps[None]:
         """Record that the session was used, without a write. Its version and `updated_at` stay the same; a closed session stays closed.
 
         Does nothing if `timestamp` is before `accessed_at`. Raises `SessionNotFound` if the session does not exist.
         """
         checks.check_ref(ref)
+        row = yield from read_session_row(self.tenant, ref)
+        yield Query("session_used", (row[0], timestamp))
 
-        def steps() -> Steps[None]:
-            row = yield from read_session_row(self.tenant, ref)
-            yield Query("session_used", (row[0], timestamp))
-
-        await self._write(steps, ref)
-
-    async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
+    @writes()
+    def end(self, ending: Ending, *, idle_since: int | None = None) -> Steps[bool]:
         """Close a session, or withdraw it so that its name is free; return True if this call did so.
 
         A closed session cannot be closed again, but it can be withdrawn. An ending with `hooks` is recorded.
@@ -59,46 +62,43 @@ class LifecycleStore(Handle):
         Raises:
             SessionNotFound: no such session.
         """
-        ref = SessionRef(ending.user_id, ending.session_id)
+        row = yield from read_session_row(self.tenant, SessionRef(ending.user_id, ending.session_id))
+        session = decode_session(row)
+        was_used = idle_since is not None and session.accessed_at > idle_since
+        if was_used or (session.status == "closed" and not ending.withdrawn):
+            return False
+        yield from write_end(row[0], session, ending)
+        return True
 
-        def steps() -> Steps[bool]:
-            row = yield from read_session_row(self.tenant, ref)
-            session = decode_session(row)
-            was_used = idle_since is not None and session.accessed_at > idle_since
-            if was_used or (session.status == "closed" and not ending.withdrawn):
-                return False
-            yield from write_end(row[0], session, ending)
-            return True
-
-        return await self._write(steps, ref)
-
-    async def record_ending(self, ending: Ending) -> None:
+    @writes()
+    def record_ending(self, ending: Ending) -> Steps[None]:
         """Record an ending that hooks must be notified of, without ending the session.
 
         Raises:
             SessionNotFound: the session does not exist.
         """
-        ref = SessionRef(ending.user_id, ending.session_id)
+        session = decode_session(
+            (yield from read_session_row(self.tenant, SessionRef(ending.user_id, ending.session_id)))
+        )
+        yield from _ENDINGS.put(self.tenant, evolve(ending, identity=session.identity), statement="item_new")
 
-        def steps() -> Steps[None]:
-            session = decode_session((yield from read_session_row(self.tenant, ref)))
-            yield Query("ending_insert", encode_ending(self.tenant, evolve(ending, identity=session.identity)))
-
-        await self._write(steps, ref)
-
-    async def endings(self, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
-        """Return recorded endings whose `due_at` is at most `due`, in order of `due_at`, then `ended_at`.
+    @reads(single=True)
+    def endings(self, *, due: int, limit: int = 100) -> Steps[tuple[Ending, ...]]:
+        """Return the first recorded endings whose `due_at` is at most `due`, in order of `due_at`, then `ended_at`.
 
         `due` is in milliseconds since the epoch.
         """
-        return await self._select(decode_ending, "endings_due", due, limit)
+        found = yield from _ENDINGS.list_until(self.tenant, due, limit)
+        return tuple(sorted(found, key=lambda one: (one.due_at, one.ended_at)))
 
-    async def endings_of(self, user_id: str, *, after: str = "", limit: int = 100) -> tuple[Ending, ...]:
+    @reads(single=True)
+    def endings_of(self, user_id: str, *, after: str = "", limit: int = 100) -> Steps[tuple[Ending, ...]]:
         """Return all recorded endings of a user's sessions with ids after `after`, in order of id. Used to delete a user."""
         checks.check_id(user_id, "user_id")
-        return await self._select(decode_ending, "endings_of_user", user_id, after, limit)
+        return (yield from _ENDINGS.list_after(self.tenant, after, limit, user_id))
 
-    async def settle(
+    @writes()
+    def settle(
         self,
         ending_id: str,
         *,
@@ -106,7 +106,7 @@ class LifecycleStore(Handle):
         due_at: int | None = None,
         error: str | None = None,
         expect_due: int | None = None,
-    ) -> Ending:
+    ) -> Steps[Ending]:
         """Record the result of notifying a hook of an ending, or claim the ending; return the updated ending.
 
         A process claims an ending by moving `due_at`. With `expect_due`, only one of several processes succeeds.
@@ -123,33 +123,27 @@ class LifecycleStore(Handle):
             EndingNotFound: the ending does not exist, for example because it was forgotten; or it has another `due_at` than expected.
         """
         checks.check_id(ending_id, "ending_id")
+        old = yield from _ENDINGS.get(self.tenant, ending_id)
+        if old is None or expect_due not in {None, old.due_at}:
+            raise EndingNotFound(ending_id)
+        ending = evolve(
+            old,
+            due_at=old.due_at if due_at is None else due_at,
+            attempts=old.attempts + (error is not None),
+            hooks=tuple(hook for hook in old.hooks if hook != delivered),
+            error=None if error is None else error[:ENDING_ERROR_CHARS],
+        )
+        yield from _ENDINGS.put(self.tenant, ending)
+        return ending
 
-        def steps() -> Steps[Ending]:
-            rows = yield Query("ending_get", (self.tenant, ending_id))
-            if not rows:
-                raise EndingNotFound(ending_id)
-            old = decode_ending(rows[0])
-            if expect_due not in {None, old.due_at}:
-                raise EndingNotFound(ending_id)
-            ending = evolve(
-                old,
-                due_at=old.due_at if due_at is None else due_at,
-                attempts=old.attempts + (error is not None),
-                hooks=tuple(hook for hook in old.hooks if hook != delivered),
-                error=None if error is None else error[:ENDING_ERROR_CHARS],
-            )
-            *_, hooks, _ = encode_ending(self.tenant, ending)
-            yield Query("ending_put", (self.tenant, ending.id, ending.due_at, ending.attempts, hooks, ending.error))
-            return ending
-
-        return await self._write(steps)
-
-    async def forget_ending(self, ending_id: str) -> None:
+    @writes()
+    def forget_ending(self, ending_id: str) -> Steps[None]:
         """Delete the record that a session ended. The session itself is not deleted."""
         checks.check_id(ending_id, "ending_id")
-        await self._execute("ending_delete", ending_id)
+        yield from _ENDINGS.delete(self.tenant, ending_id)
 
-    async def idle(self, *, now: int, ttl: int | None, limit: int = 100) -> tuple[Session, ...]:
+    @reads()
+    def idle(self, *, now: int, ttl: int | None, limit: int = 100) -> Steps[tuple[Session, ...]]:
         """Return active sessions that have expired: first those with a ttl of their own, then the others.
 
         Both groups are ordered by the time of expiry, earliest first.
@@ -159,14 +153,10 @@ class LifecycleStore(Handle):
             ttl: milliseconds after which sessions without a ttl of their own expire; None or 0: they never expire.
             limit: maximum number of sessions, 1 to `PAGE`.
         """
-
-        def steps() -> Steps[tuple[Session, ...]]:
-            rows = list((yield Query("sessions_expired", (self.tenant, now, limit))))
-            if ttl:
-                rows += yield Query("sessions_idle", (self.tenant, now - ttl, limit))
-            return tuple(decode_session(row) for row in rows[:limit])
-
-        return await self._read(steps)
+        rows = list((yield Query("sessions_expired", (self.tenant, now, limit))))
+        if ttl:
+            rows += yield Query("sessions_idle", (self.tenant, now - ttl, limit))
+        return tuple(decode_session(row) for row in rows[:limit])
 
     async def oldest(self, *, limit: int = 100) -> tuple[Session, ...]:
         """Return active sessions, the least recently used first."""
@@ -184,4 +174,4 @@ def write_end(pk: int, session: Session, ending: Ending) -> Steps[None]:
     if ending.withdrawn:
         yield from note_removed_session(session.tenant, session.ref)
     if ending.hooks:
-        yield Query("ending_insert", encode_ending(session.tenant, evolve(ending, identity=session.identity)))
+        yield from _ENDINGS.put(session.tenant, evolve(ending, identity=session.identity), statement="item_new")

@@ -36,16 +36,15 @@ from holdfast.stores.logic.compactions import (
 from holdfast.stores.logic.due import note_removed_session
 from holdfast.stores.logic.handle import Handle, add_session, read_session_row
 from holdfast.stores.logic.matching import add_origins
-from holdfast.stores.logic.records import change_owned, make_record_key
+from holdfast.stores.logic.records import EncodedChange, change_owned, encode_changes_off_loop, make_record_key
 from holdfast.stores.logic.rows import (
     ENDLESS,
-    UNDECODABLE,
     decode_call,
     decode_compaction,
     decode_entry,
     decode_intact_session,
-    decode_seqs,
     decode_text,
+    decode_view,
     encode_array,
     encode_call,
     encode_claim,
@@ -59,7 +58,6 @@ from holdfast.stores.logic.rows import (
 from holdfast.stores.logic.state import change_scopes
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.matching import make_scope
-from holdfast.stores.record_checks import EncodedChange, encode_changes_off_loop
 from holdfast.stores.session_changes import (
     advance_session,
     count_messages,
@@ -349,12 +347,8 @@ class LogStore(Handle):
 
 
 def _read_view(pk: int, view: str) -> Steps[tuple[SavedView | None, StoredCompaction | None]]:
-    frontier, state, kept, *compaction = (yield Query("view_get", (pk, view)))[0]
-    try:
-        saved = None if frontier is None else SavedView(frontier, state, decode_seqs(kept))
-    except UNDECODABLE:  # a view is derived data: it is rebuilt from the log
-        saved = None
-    return saved, None if compaction[0] is None else decode_compaction(compaction)
+    saved, *compaction = (yield Query("view_get", (pk, view)))[0]
+    return decode_view(saved), None if compaction[0] is None else decode_compaction(compaction)
 
 
 # -- writing -----------------------------------------------------------------

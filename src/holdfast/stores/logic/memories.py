@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast, get_args
 
 import msgspec
 
-from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, OwnerKind, Signal
+from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, OwnerKind, Signal, Status
+from holdfast.domain.messages import UNWRITABLE
 from holdfast.errors import InvalidRequest, MemoryNotFound, StaleMemories, StoreCorrupt, TooLarge
-from holdfast.limits import DIARY_KEPT, MEMORIES, PAGE, SIGNALS_KEPT
+from holdfast.limits import (
+    DIARY_KEPT,
+    MEMORIES,
+    MEMORIES_AT_ONCE,
+    MEMORY_BYTES,
+    MEMORY_TAG_CHARS,
+    MEMORY_TAGS,
+    METADATA_BYTES,
+    PAGE,
+    SIGNALS_KEPT,
+)
+from holdfast.numbers import check_number
 from holdfast.recall.base import Space
-from holdfast.stores import checks, memory_checks
+from holdfast.stores.checks import check_choice, check_count, check_id, check_json, check_kind, check_limit, check_size
 from holdfast.stores.logic.due import note_removals
-from holdfast.stores.logic.handle import Handle
+from holdfast.stores.logic.handle import Handle, reads
+from holdfast.stores.logic.items import trim_items
 from holdfast.stores.logic.owners import OwnerKey, OwnerRow, delete_owner, lock_owner, read_owner, save_owner
 from holdfast.stores.logic.rows import ENDLESS, UNDECODABLE, decode_text, encode_array
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
 from holdfast.stores.memories import MemoryQuery, OwnedMemories
-from holdfast.stores.memory_checks import decode_memory, keep_possible_ids
 
 _KIND: Final = "memories."
 """Beginning of the kinds of owners in the table of all owners."""
+DIGEST_BYTES: Final = 64
+"""Maximum bytes of `Signal.query`, the digest of a question."""
+_KINDS: Final = get_args(OwnerKind)
+_TIMES: Final = ("created_at", "updated_at", "valid_from", "valid_until", "promoted_at", "reviewed_at")
+_NUMBERS: Final = 2**62
+"""Numbers and times must be lower than this, so that they fit into the columns of a database."""
+_ID: Final = re.compile("mem_[0-9a-f]{32}")
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_NOBODY: Final = Owner("app")
 _encode = msgspec.json.Encoder().encode
-_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode = msgspec.json.Decoder(Memory).decode
+_decode_entry = msgspec.json.Decoder(DiaryEntry).decode
 
 
 class MemoryStore(Handle):
@@ -59,12 +83,12 @@ class MemoryStore(Handle):
         """
         filters = {"ids": ids, "numbers": numbers, "since": since, "status": status}
         query = MemoryQuery(**filters, after=after, limit=limit, descending=descending)  # type: ignore[arg-type]
-        memory_checks.check_query(owner, query)
+        check_query(owner, query)
         return await self._read(partial(_read_memories, self.tenant, owner, query), single=True)
 
     async def find_memory(self, memory_id: str) -> Memory:
         """Return the memory with this id, of any owner. Raises `MemoryNotFound` if there is no such memory."""
-        checks.check_id(memory_id, "memory_id")
+        check_id(memory_id, "memory_id")
         found = None
         if keep_possible_ids((memory_id,)):
             found = await self._select_one(_decode_found_memory, "memory_find", memory_id)
@@ -90,8 +114,8 @@ class MemoryStore(Handle):
                 invalid.
             TooLarge: a limit would be exceeded.
         """
-        payloads = memory_checks.check_delta(owner, delta)
-        memory_checks.check_change(timestamp, expect)
+        payloads = check_delta(owner, delta)
+        check_change(timestamp, expect)
         steps = partial(_change_memories, self.tenant, owner, delta, payloads, timestamp=timestamp, expect=expect)
         # The old content of a replaced memory must be removed from the disk too.
         scrub = bool(delta.forget) or any(memory.number for memory in delta.put)
@@ -107,21 +131,25 @@ class MemoryStore(Handle):
             memory_ids: return only signals of these memories; None: signals of all memories.
             since: return only signals at or after this time, in milliseconds since the epoch; None: all.
         """
-        memory_checks.check_owner(owner)
-        memory_checks.check_ids(memory_ids, "memory_ids")
-        memory_checks.check_change(since or 0, None)
+        check_owner(owner)
+        check_ids(memory_ids, "memory_ids")
+        check_change(since or 0, None)
         begin = -ENDLESS if since is None else since
         if memory_ids is None:
             return await self._select(_decode_signal, "signals_all", _KIND + owner.kind, owner.id, begin)
         ids = encode_array(keep_possible_ids(memory_ids))
         return await self._select(_decode_signal, "signals_of", _KIND + owner.kind, owner.id, ids, begin)
 
-    async def diary(self, owner: Owner, *, limit: int = 20) -> tuple[DiaryEntry, ...]:
+    @reads()
+    def diary(self, owner: Owner, *, limit: int = 20) -> Steps[tuple[DiaryEntry, ...]]:
         """Return the newest `limit` diary entries of an owner, newest first."""
-        memory_checks.check_owner(owner)
-        checks.check_limit(limit)
-        found = await self._select(_decode_diary_entry, "diary_newest", _KIND + owner.kind, owner.id, limit)
-        return tuple(entry for entry in found if entry is not None)
+        check_owner(owner)
+        check_limit(limit)
+        row = yield from read_owner(_make_owner_key(self.tenant, owner))
+        if row is None:
+            return ()
+        rows = yield Query("items_before", (self.tenant, _format_diary(row.pk), ENDLESS, "", limit, None, 0))
+        return tuple(entry for entry in map(_decode_diary_entry, rows) if entry is not None)
 
     async def memory_owners(self, *, after: Owner | None = None, limit: int = 100) -> tuple[tuple[Owner, int], ...]:
         """Return owners in order of kind and id, each with the time of its last write in milliseconds since the epoch.
@@ -129,21 +157,22 @@ class MemoryStore(Handle):
         An owner is included even if all its memories were forgotten, but not if it was dropped.
         """
         if after is not None:
-            memory_checks.check_owner(after)
+            check_owner(after)
         kind, id_ = after or ("", "")
         return await self._select(_decode_owner_time, "memory_owners_after", _KIND + kind, id_, limit)
 
     async def drop_memories(self, owner: Owner) -> int:
         """Delete all data of an owner: memories, signals, diary entries and its name, also from the disk. Return the number of memories."""
-        memory_checks.check_owner(owner)
+        check_owner(owner)
 
         def steps() -> Steps[int]:
             key = _make_owner_key(self.tenant, owner)
             row = yield from read_owner(key)
             if row is None:
                 return 0
-            for name in ("signals_clear", "memories_clear", "diary_clear"):
-                yield Query(name, (row.pk,))
+            yield Query("signals_clear", (row.pk,))
+            yield Query("memories_clear", (row.pk,))
+            yield Query("items_clear", (self.tenant, _format_diary(row.pk)))
             yield from delete_owner(key, row)
             yield from note_removals(self.tenant, Space(owner.kind, owner.id), "")
             return row.items
@@ -247,7 +276,7 @@ def _change_memories(
         yield from note_removals(tenant, Space(owner.kind, owner.id), "", gone)
     here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
     after = after._replace(signals=row.signals + (yield from _write_signals(row, here, delta)))
-    yield from _write_diary(row, delta.diary)
+    yield from _write_diary(key, row, delta.diary)
     if after._replace(updated_at=row.updated_at) != row or delta.signals_before is not None:
         yield from save_owner(after)
     put = [decode_memory(data, owner, number, after.version) for data, number in zip(payloads, numbers, strict=True)]
@@ -323,12 +352,18 @@ def _write_signals(owner: OwnerRow, here: Mapping[str, int], delta: MemoryDelta)
     return len(rows)
 
 
-def _write_diary(owner: OwnerRow, entries: Sequence[DiaryEntry]) -> Steps[None]:
+def _write_diary(key: OwnerKey, owner: OwnerRow, entries: Sequence[DiaryEntry]) -> Steps[None]:
     """Write diary entries, and delete the oldest beyond the limit."""
     if entries:
-        rows = [(owner.pk, seq, one.id, one.at, _encode(one.report)) for seq, one in enumerate(entries, owner.entries)]
-        yield Many("diary_insert", rows)
-        yield Query("diary_trim", (owner.pk, owner.entries + len(entries) - DIARY_KEPT))
+        kind = _format_diary(owner.pk)
+        rows = [(key.tenant, kind, str(seq), seq, "", _encode(one)) for seq, one in enumerate(entries, owner.entries)]
+        yield Many("item_new", rows)
+        yield from trim_items(key.tenant, kind, DIARY_KEPT, PAGE)
+
+
+def _format_diary(owner: int) -> str:
+    """Return the kind of the items that are entries of an owner's diary; `at` is their number."""
+    return f"diary {owner}"
 
 
 # -- rows ----------------------------------------------------------------------
@@ -362,9 +397,157 @@ def _decode_signal(row: Row) -> Signal:
 
 
 def _decode_diary_entry(row: Row) -> DiaryEntry | None:
-    """Decode a row of `diary_newest`; return None if it is damaged."""
-    id_, at, report = row
+    """Decode an entry of a diary; return None if it is damaged."""
     try:
-        return DiaryEntry(id=decode_text(id_), at=at, report=_decode_object(report))
+        return _decode_entry(row[0])
     except UNDECODABLE:
         return None
+
+
+# -- checks --------------------------------------------------------------------
+#
+# "Refuse" in a docstring here means: raise `InvalidRequest` or `TooLarge`.
+
+
+def check_owner(owner: Owner) -> None:
+    """Refuse an invalid owner."""
+    check_kind(owner, "owner", Owner, "an Owner")
+    kind, id_ = owner
+    if kind not in _KINDS:
+        raise InvalidRequest(f"an owner's kind must be one of {', '.join(_KINDS)}, not {kind!r:.80}", param="owner")
+    if kind != "app":
+        check_id(id_, "owner")
+    elif id_:
+        raise InvalidRequest(f"an owner of kind app must have an empty id, not {id_!r:.80}", param="owner")
+
+
+def keep_possible_ids(ids: Iterable[str]) -> list[str]:
+    """Return the values in `ids` that are valid ids of memories, each once. A store need not search for the others."""
+    return [id_ for id_ in dict.fromkeys(ids) if _ID.fullmatch(id_)]
+
+
+def check_ids(ids: Collection[str] | None, param: str) -> None:
+    """Refuse invalid ids, and more than `PAGE` at once."""
+    check_count(len(ids or ()), PAGE, "ids", param)
+    for id_ in ids or ():
+        check_id(id_, param)
+
+
+def check_query(owner: Owner, query: MemoryQuery) -> None:
+    """Refuse an invalid owner or query."""
+    check_owner(owner)
+    check_limit(query.limit)
+    check_ids(query.ids, "ids")
+    check_count(len(query.numbers or ()), PAGE, "numbers", "numbers")
+    if query.status is not None:
+        check_choice(query.status, get_args(Status), "status")
+
+
+def check_delta(owner: Owner, delta: MemoryDelta) -> list[bytes]:
+    """Check a change of memories; return the encoded bytes of each memory to put, which `decode_memory` decodes.
+
+    Raises:
+        InvalidRequest: something in the change is invalid.
+        TooLarge: a limit is exceeded.
+    """
+    check_owner(owner)
+    check_count(len(delta.put) + len(delta.forget), MEMORIES_AT_ONCE, "memories", "put")
+    put = {memory.id for memory in delta.put}
+    if len(put) < len(delta.put) or not put.isdisjoint(delta.forget):
+        raise InvalidRequest("one write can put a memory only once, and cannot forget it as well", param="put")
+    check_ids(delta.forget, "forget")
+    check_count(len(delta.signals), PAGE, "signals", "signals")
+    for at, signal in enumerate(delta.signals):
+        _check_signal(signal, f"signals[{at}]")
+    _check_number(delta.signals_before, "signals_before")
+    check_count(len(delta.diary), DIARY_KEPT, "diary entries", "diary")
+    for at, entry in enumerate(delta.diary):
+        _check_entry(entry, f"diary[{at}]")
+    return [_encode_memory(owner, memory, f"put[{at}]") for at, memory in enumerate(delta.put)]
+
+
+def check_change(timestamp: int, expect: int | None) -> None:
+    """Refuse an invalid timestamp, or an invalid expected version."""
+    _check_number(timestamp, "timestamp")
+    _check_number(expect, "expect")
+
+
+def decode_memory(data: bytes, owner: Owner, number: int, version: int) -> Memory:
+    """Decode a memory from its stored bytes. Its owner, number and version are stored separately, and are passed as arguments."""
+    return msgspec.structs.replace(_decode(data), owner=owner, number=number, version=version)
+
+
+def _encode_memory(owner: Owner, memory: Memory, param: str) -> bytes:
+    """Return a memory as JSON, without the fields that are stored separately.
+
+    Raises:
+        InvalidRequest: a field is not valid, or the memory belongs to another owner.
+        TooLarge: the memory exceeds a limit.
+    """
+    if memory.owner != owner:
+        raise InvalidRequest(f"{param} belongs to another owner", param=f"{param}.owner")
+    if not _ID.fullmatch(memory.id):
+        raise InvalidRequest(f"{param}.id must be mem_ and 32 hexadecimal digits", param=f"{param}.id")
+    for name in ("importance", "trust"):
+        check_number(getattr(memory, name), f"{param}.{name}", 0, 1)
+    if memory.score is not None and not math.isfinite(memory.score):
+        raise InvalidRequest(f"{param}.score must be a finite number", param=f"{param}.score")
+    for name in _TIMES:
+        _check_number(getattr(memory, name), f"{param}.{name}")
+    if not 0 <= memory.number < _NUMBERS:
+        raise InvalidRequest(f"{param}.number must be at least 0", param=f"{param}.number")
+    try:
+        data = _encode(msgspec.structs.replace(memory, owner=_NOBODY, number=0, version=0))
+    except UNWRITABLE as exc:
+        raise InvalidRequest(f"{param} cannot be written as JSON: {type(exc).__name__}", param=param) from exc
+    check_size(len(data), param, MEMORY_BYTES)
+    try:
+        read = _decode(data)
+    except msgspec.ValidationError as exc:
+        raise InvalidRequest(f"{param} has a field of the wrong type: {exc}", param=param) from exc
+    _check_fields(read, param)
+    return data
+
+
+def _check_fields(memory: Memory, param: str) -> None:
+    if not memory.content.strip():
+        raise InvalidRequest(f"{param}.content is empty: a memory needs a text", param=f"{param}.content")
+    if len(memory.tags) > MEMORY_TAGS:
+        raise TooLarge(f"{param} has {len(memory.tags)} tags; the limit is {MEMORY_TAGS}", param=f"{param}.tags")
+    for tag in memory.tags:
+        if not tag.strip() or len(tag) > MEMORY_TAG_CHARS or _CONTROL.search(tag):
+            rule = f"it must have 1 to {MEMORY_TAG_CHARS} characters, without line breaks or other control characters"
+            raise InvalidRequest(f"{param}.tags has an invalid tag: {rule}", param=f"{param}.tags")
+    if memory.agent is not None:
+        check_id(memory.agent, f"{param}.agent")
+    for source in memory.sources:
+        check_id(source.session_id, "sources")
+        check_id(source.user_id, "sources")
+    others = (*memory.supersedes, *(() if memory.superseded_by is None else (memory.superseded_by,)))
+    if len(keep_possible_ids(others)) < len(set(others)):
+        raise InvalidRequest(f"{param} refers to another memory by an invalid id", param=f"{param}.supersedes")
+
+
+def _check_signal(signal: Signal, param: str) -> None:
+    check_id(signal.memory_id, f"{param}.memory_id")
+    _check_number(signal.at, f"{param}.at")
+    check_number(signal.score, f"{param}.score", 0, 1)
+    if not isinstance(signal.query, bytes):
+        raise InvalidRequest(f"{param}.query must be a digest as bytes", param=f"{param}.query")
+    check_size(len(signal.query), f"{param}.query", DIGEST_BYTES)
+    if signal.session:
+        check_id(signal.session, f"{param}.session")
+
+
+def _check_entry(entry: DiaryEntry, param: str) -> None:
+    check_id(entry.id, f"{param}.id")
+    _check_number(entry.at, f"{param}.at")
+    if not isinstance(entry.report, dict):
+        raise InvalidRequest(f"{param}.report must be an object", param=f"{param}.report")
+    check_json(entry.report, f"{param}.report", METADATA_BYTES)
+
+
+def _check_number(value: Any, param: str) -> None:
+    """Refuse a number or time whose absolute value is 2**62 or more. None is allowed."""
+    if value is not None and (not isinstance(value, int) or abs(value) >= _NUMBERS):
+        raise InvalidRequest(f"{param} must be a whole number below 2**62", param=param)

@@ -29,18 +29,25 @@ same transaction as entries.
 If an owner with many or large records is deleted, its row loses its name in the same transaction. So the records no longer exist for
 readers, and no transaction is longer than a batch. The rows of the records are deleted afterwards in batches (`purge_records`), or by
 `sweep_records` if the process dies in between.
+
+A record's place is its encoded name: a byte string that sorts by namespace and key. "Refuse" has the same meaning as in `holdfast.stores.checks`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from holdfast.accounting import run_cpu
+from holdfast.domain import record as domain
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.record import (
+    MISSING,
     ChangedRecords,
+    DeleteRecord,
     Namespace,
+    PutRecord,
     Record,
     RecordChange,
     RecordInfo,
@@ -49,40 +56,25 @@ from holdfast.domain.record import (
     RecordPage,
     SearchablePage,
     SearchableRecord,
+    TenantRef,
     decode_place,
-    encode_namespace,
     end_of_namespace,
 )
 from holdfast.domain.session import SessionRef
-from holdfast.errors import StoreCorrupt
-from holdfast.limits import PAGE
+from holdfast.errors import InvalidRequest, StaleRecord, StoreCorrupt, TooLarge
+from holdfast.limits import PAGE, RECORD_CHANGES, RECORD_PAGE_BYTES, RECORDS_BYTES
+from holdfast.stores import checks
 from holdfast.stores.logic.due import note_removed_records
-from holdfast.stores.logic.handle import Handle, read_session_row
+from holdfast.stores.logic.handle import Handle, read_session_row, reads
 from holdfast.stores.logic.owners import OwnerKey, OwnerRow, lock_owner, raise_floor, read_owner, save_owner
 from holdfast.stores.logic.rows import UNDECODABLE, decode_text, encode_array, get_identity
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps
-from holdfast.stores.record_checks import (
-    EncodedChange,
-    RecordRow,
-    assign_numbers,
-    check_list,
-    check_names,
-    check_namespaces,
-    check_owner,
-    check_searchable,
-    check_sizes,
-    choose_first_version,
-    count_page,
-    encode_changes_off_loop,
-    make_info,
-    make_record,
-    make_row,
-    make_searchable,
-    refuse_stale,
-)
 
 _READ_AT_ONCE: Final = 2
 """Up to this number, records are read without reading their sizes first."""
+_VERSIONS_A_MILLISECOND: Final = 1024
+_LATEST_TIME: Final = 2**53 // _VERSIONS_A_MILLISECOND - 1
+"""Keeps the first version below 2**53, because JavaScript has no larger whole numbers. It is a time in the year 2248."""
 
 
 class RecordStore(Handle):
@@ -91,9 +83,10 @@ class RecordStore(Handle):
     If the owner is a session that does not exist, all methods raise `SessionNotFound`.
     """
 
-    async def records(
+    @reads()
+    def records(
         self, owner: RecordOwner, names: Sequence[RecordName], *, now: int, identity: str | None = None
-    ) -> tuple[Record | None, ...]:
+    ) -> Steps[tuple[Record | None, ...]]:
         """Return records by name, as of one moment. A name without a record gives None.
 
         Args:
@@ -106,18 +99,15 @@ class RecordStore(Handle):
             TooLarge: there are too many names, or the values have more than `RECORDS_BYTES` bytes together.
         """
         places = check_names(owner, names, now)
+        key, _ = yield from _locate_owner(self.tenant, owner, identity)
+        if len(places) > _READ_AT_ONCE:
+            rows = yield Query("records_sizes", (*key, _encode_places(places), now))
+            check_sizes([row[0] for row in rows])
+        found = yield from _read_values(key, places, now)
+        return tuple(found.get(place) for place in places)
 
-        def steps() -> Steps[tuple[Record | None, ...]]:
-            key, _ = yield from _locate_owner(self.tenant, owner, identity)
-            if len(places) > _READ_AT_ONCE:
-                rows = yield Query("records_sizes", (*key, _encode_places(places), now))
-                check_sizes([row[0] for row in rows])
-            found = yield from _read_values(key, places, now)
-            return tuple(found.get(place) for place in places)
-
-        return await self._read(steps)
-
-    async def list_records(
+    @reads()
+    def list_records(
         self,
         owner: RecordOwner,
         namespace: Namespace,
@@ -130,7 +120,7 @@ class RecordStore(Handle):
         limit: int = 100,
         descending: bool = False,
         values: bool = True,
-    ) -> RecordPage:
+    ) -> Steps[RecordPage]:
         """Return a page of records, in order of namespace and key by their bytes.
 
         A page ends early if its values have more than `RECORD_PAGE_BYTES` bytes together. It has at least one record if there is one.
@@ -150,14 +140,11 @@ class RecordStore(Handle):
         check_owner(owner)
         begin, end = check_list(namespace, prefix, nested=nested, after=after, limit=limit, descending=descending)
         name = "records_backward" if descending else "records_forward"
+        key, _ = yield from _locate_owner(self.tenant, owner, identity)
+        return (yield from _list_records(key, name, (begin, end, now), limit=limit, values=values))
 
-        def steps() -> Steps[RecordPage]:
-            key, _ = yield from _locate_owner(self.tenant, owner, identity)
-            return (yield from _list_records(key, name, (begin, end, now), limit=limit, values=values))
-
-        return await self._read(steps)
-
-    async def record_namespaces(
+    @reads()
+    def record_namespaces(
         self,
         owner: RecordOwner,
         prefix: Namespace = (),
@@ -167,7 +154,7 @@ class RecordStore(Handle):
         depth: int | None = None,
         after: Namespace | None = None,
         limit: int = 100,
-    ) -> tuple[Namespace, ...]:
+    ) -> Steps[tuple[Namespace, ...]]:
         """Return the namespaces that contain records, in order. The cost grows with the number of namespaces, not of records.
 
         Args:
@@ -181,23 +168,17 @@ class RecordStore(Handle):
         """
         check_owner(owner)
         check_namespaces(prefix, depth, after, limit)
-        first, end = encode_namespace(prefix), end_of_namespace(prefix, nested=True)
+        begin, end = domain.encode_namespace(prefix), end_of_namespace(prefix, nested=True)
         if after is not None:
-            first = max(first, end_of_namespace(after, nested=len(after) == depth))
-
-        def steps() -> Steps[tuple[Namespace, ...]]:
-            key, _ = yield from _locate_owner(self.tenant, owner, identity)
-            row, begin, found = (yield from read_owner(key)), first, list[Namespace]()
-            # Each statement searches after the last record of the previous namespace.
-            while (
-                row and len(found) < limit and (rows := (yield Query("records_forward", (row.pk, begin, end, now, 1))))
-            ):
-                namespace = decode_place(rows[0][0]).namespace[:depth]
-                found.append(namespace)
-                begin = end_of_namespace(namespace, nested=len(namespace) == depth)
-            return tuple(found)
-
-        return await self._read(steps)
+            begin = max(begin, end_of_namespace(after, nested=len(after) == depth))
+        key, _ = yield from _locate_owner(self.tenant, owner, identity)
+        row, found = (yield from read_owner(key)), list[Namespace]()
+        # Each statement searches after the last record of the previous namespace.
+        while row and len(found) < limit and (rows := (yield Query("records_forward", (row.pk, begin, end, now, 1)))):
+            namespace = decode_place(rows[0][0]).namespace[:depth]
+            found.append(namespace)
+            begin = end_of_namespace(namespace, nested=len(namespace) == depth)
+        return tuple(found)
 
     async def change_records(
         self, owner: RecordOwner, changes: Sequence[RecordChange], *, timestamp: int, identity: str | None = None
@@ -254,7 +235,8 @@ class RecordStore(Handle):
             return 0
         return await self._write(partial(_sweep_records, self.tenant, now, limit), scrub=True)
 
-    async def searchable_records(
+    @reads()
+    def searchable_records(
         self,
         owner: RecordOwner,
         *,
@@ -263,7 +245,7 @@ class RecordStore(Handle):
         names: Sequence[RecordName] | None = None,
         limit: int = 100,
         identity: str | None = None,
-    ) -> SearchablePage:
+    ) -> Steps[SearchablePage]:
         """Return searchable records without their values, in order of version and number.
 
         The cost depends on the number of records returned, and not on the number of the owner's records.
@@ -277,23 +259,18 @@ class RecordStore(Handle):
             identity: the identity that the session must have; None: any.
         """
         places = check_searchable(owner, since, names, now, limit)
-
-        def steps() -> Steps[SearchablePage]:
-            key, known = yield from _locate_owner(self.tenant, owner, identity)
-            row = yield from read_owner(key)
-            if row is None:
-                return SearchablePage((), has_more=False, version=0, identity=known)
-            if names is None:
-                rows = yield Query("records_searchable", (row.pk, *since, now, limit + 1))
-            else:
-                rows = (
-                    (yield Query("records_searchable_named", (row.pk, _encode_places(places), now))) if places else ()
-                )
-            found = _decode_searchable(rows)
-            last = limit if names is None else len(found)
-            return SearchablePage(tuple(found[:last]), len(found) > last, row.version, known)
-
-        return await self._read(steps)
+        key, known = yield from _locate_owner(self.tenant, owner, identity)
+        row = yield from read_owner(key)
+        if row is None:
+            return SearchablePage((), has_more=False, version=0, identity=known)
+        rows: Rows = ()
+        if names is None:
+            rows = yield Query("records_searchable", (row.pk, *since, now, limit + 1))
+        elif places:
+            rows = yield Query("records_searchable_named", (row.pk, _encode_places(places), now))
+        found = _decode_searchable(rows)
+        last = limit if names is None else len(found)
+        return SearchablePage(tuple(found[:last]), len(found) > last, row.version, known)
 
     async def record_users(self, *, after: str | None = None, limit: int = 100) -> tuple[str, ...]:
         """Return users that have searchable records of their own, in order, and possibly others. An empty name stands for the tenant.
@@ -479,3 +456,262 @@ def _sweep_records(tenant: str, now: int, limit: int) -> Steps[int]:
         return len(batch)
     detached = yield Query("owner_detached", (tenant, "records"))
     return (yield from purge_records(detached[0][0])).records if detached else 0
+
+
+# -- checks and conversion ------------------------------------------------------
+
+
+class EncodedChange(NamedTuple):
+    """A change of a record, ready to be stored."""
+
+    key: str
+    place: bytes
+    expect: int | None
+    put: bool
+    expires_at: int | None = None
+    raw: bool = False
+    data: bytes = b""
+    times: tuple[int, int] | None = None
+    text: bytes | None = None
+
+
+class RecordRow(NamedTuple):
+    """The stored fields of a record besides its name and value."""
+
+    version: int
+    created_at: int
+    updated_at: int
+    expires_at: int | None
+    raw: int
+    """1 if the value is bytes, 0 if it is JSON."""
+    size: int
+    """Bytes of the value and of the searchable text."""
+    number: int | None = None
+    """Number of the record among the owner's searchable records; None: it is not searchable."""
+
+    def is_there(self, now: int) -> bool:
+        """Return True if the record has not expired at `now`."""
+        return self.expires_at is None or self.expires_at > now
+
+
+def check_owner(owner: RecordOwner) -> None:
+    """Refuse an owner that cannot exist."""
+    if isinstance(owner, SessionRef):
+        checks.check_ref(owner)
+    elif isinstance(owner, UserRef):
+        checks.check_id(owner.user_id, "user_id")
+    else:
+        checks.check_kind(owner, "owner", TenantRef, "a SessionRef, a UserRef or a TenantRef")
+
+
+def check_names(owner: RecordOwner, names: Sequence[RecordName], now: int) -> list[bytes]:
+    """Return the places of records. Refuse invalid names, and too many names at once."""
+    check_owner(owner)
+    checks.check_int(now, "now")
+    checks.check_count(len(names), RECORD_CHANGES, "records", "names")
+    return [_encode_name(name) for name in names]
+
+
+def _encode_name(name: RecordName) -> bytes:
+    domain.check_namespace(name.namespace)
+    domain.check_record_key(name.key)
+    return domain.encode_place(name)
+
+
+def check_list(
+    namespace: Namespace, prefix: str, *, nested: bool, after: RecordName | None, limit: int, descending: bool
+) -> tuple[bytes, bytes]:
+    """Return the first place of a page in a list of records, and the end of the range, exclusive. Refuse invalid arguments."""
+    domain.check_namespace(namespace, empty=nested)
+    domain.check_record_key(prefix, empty=True)
+    checks.check_limit(limit)
+    if prefix and nested:
+        raise InvalidRequest("prefix and nested cannot be combined: a prefix belongs to one namespace", param="prefix")
+    begin, end = domain.find_range(namespace, prefix, nested=nested)
+    if after is not None:
+        last = _encode_name(after)
+        begin, end = (begin, min(end, last)) if descending else (max(begin, last + b"\0"), end)
+    return begin, end
+
+
+def check_searchable(
+    owner: RecordOwner, since: tuple[int, int], names: Sequence[RecordName] | None, now: int, limit: int
+) -> list[bytes]:
+    """Return the places of the named records. Refuse invalid arguments of a read of searchable records."""
+    places = check_names(owner, names or (), now)
+    for one in since:
+        checks.check_int(one, "since")
+    checks.check_limit(limit, highest=RECORD_CHANGES)
+    return places
+
+
+def check_namespaces(prefix: Namespace, depth: int | None, after: Namespace | None, limit: int) -> None:
+    """Refuse invalid arguments of a list of namespaces."""
+    domain.check_namespace(prefix, empty=True)
+    checks.check_int(depth, "depth", none=True, low=1)
+    if after is not None:
+        domain.check_namespace(after)
+    checks.check_limit(limit)
+
+
+def encode_changes(changes: Sequence[RecordChange], *, unlimited: bool = False) -> list[EncodedChange]:
+    """Encode changes of records. Refuse invalid ones, and two of the same name.
+
+    Args:
+        changes: the changes.
+        unlimited: if False, also refuse too many changes, and values that are too large together.
+    """
+    if not unlimited:
+        checks.check_count(len(changes), RECORD_CHANGES, "records", "records")
+    encoded = [_encode_change(change) for change in changes]
+    if len({change.place for change in encoded}) < len(encoded):
+        raise InvalidRequest("a write can change each record only once", param="records")
+    size = sum(measure_change(change) for change in encoded)
+    if size > RECORDS_BYTES and not unlimited:
+        raise TooLarge(f"the values have {size} bytes together; at most {RECORDS_BYTES} are allowed", param="records")
+    return encoded
+
+
+def measure_change(change: EncodedChange) -> int:
+    """Return the bytes of the value and of the searchable text of a record that is put."""
+    return len(change.data) + len(change.text or b"")
+
+
+async def encode_changes_off_loop(changes: Sequence[RecordChange], *, unlimited: bool = False) -> list[EncodedChange]:
+    """Return `encode_changes(…)`. Large values are encoded in a thread, so that other requests do not wait."""
+    long = any(isinstance(change, PutRecord) and domain.is_large_value(change.value) for change in changes)
+    return await run_cpu(partial(encode_changes, changes, unlimited=unlimited), long=long)
+
+
+def _encode_change(change: RecordChange) -> EncodedChange:
+    checks.check_kind(change, "records", PutRecord | DeleteRecord, "a PutRecord or a DeleteRecord")
+    place = _encode_name(change.name)
+    checks.check_int(change.expect, "expect", none=True, low=MISSING)
+    if isinstance(change, DeleteRecord):
+        return EncodedChange(change.name.key, place, change.expect, put=False)
+    checks.check_int(change.expires_at, "expires_at", none=True)
+    for time in change.times or ():
+        checks.check_int(time, "times")
+    raw, data = domain.encode_record_value(change.value)
+    text = domain.encode_record_text(change.text)
+    return EncodedChange(change.name.key, place, change.expect, True, change.expires_at, raw, data, change.times, text)
+
+
+def refuse_stale(changes: Sequence[EncodedChange], stored: dict[bytes, RecordRow], now: int) -> None:
+    """Raise `StaleRecord` if a record does not have the version that a change expects.
+
+    Args:
+        changes: the changes.
+        stored: the stored records by place.
+        now: milliseconds since the epoch. An expired record is treated as missing.
+    """
+    for change in changes:
+        if change.expect is None:
+            continue
+        row = stored.get(change.place)
+        version = row.version if row is not None and row.is_there(now) else MISSING
+        if version != change.expect:
+            raise StaleRecord(change.key, expected=change.expect, version=version)
+
+
+def make_row(change: EncodedChange, before: RecordRow | None, version: int, now: int, number: int | None) -> RecordRow:
+    """Return the stored fields of a record that is put.
+
+    Args:
+        change: the change.
+        before: the record that it replaces, which may have expired.
+        version: the owner's version after the write.
+        now: milliseconds since the epoch.
+        number: the record's number among the owner's searchable records.
+    """
+    created_at = before.created_at if before is not None and before.is_there(now) else now
+    created_at, updated_at = change.times or (created_at, now)
+    size = measure_change(change)
+    return RecordRow(version, created_at, updated_at, change.expires_at, int(change.raw), size, number)
+
+
+def assign_numbers(
+    changes: Sequence[EncodedChange], stored: dict[bytes, RecordRow], numbers: int, now: int
+) -> tuple[dict[bytes, int], tuple[int, ...], int]:
+    """Give the records that become searchable a number. Records that are searchable already keep theirs.
+
+    Args:
+        changes: the changes.
+        stored: the stored records by place.
+        numbers: how many numbers the owner has given.
+        now: milliseconds since the epoch. A record that has expired is another one than the record that replaces it.
+
+    Returns:
+        The number of each record that is put with a text, by place; the numbers of records that are not searchable any more; and
+        how many numbers the owner has given after the write.
+    """
+    given: dict[bytes, int] = {}
+    freed: list[int] = []
+    for change in changes:
+        row = stored.get(change.place)
+        known = None if row is None else row.number
+        if change.text is not None:
+            if row is not None and known is not None and row.is_there(now):
+                given[change.place] = known
+                continue
+            given[change.place] = numbers
+            numbers += 1
+        if known is not None:
+            freed.append(known)
+    return given, tuple(freed), numbers
+
+
+def choose_first_version(timestamp: int, floor: int) -> int:
+    """Return the version from which an owner without a version counts on.
+
+    It is derived from the time, so that it does not show how much other owners have written, and is higher than the versions of a
+    deleted owner of the same name. An owner would need more than 1,024 writes in each millisecond to overtake the clock.
+
+    Args:
+        timestamp: time of the owner's first write, in milliseconds since the epoch.
+        floor: the highest version of any owner that was deleted. It matters only if a clock was set back.
+    """
+    return max(floor, min(max(timestamp, 0), _LATEST_TIME) * _VERSIONS_A_MILLISECOND)
+
+
+def make_info(name: RecordName, row: RecordRow) -> RecordInfo:
+    """Return a `RecordInfo`, which is a record without its value."""
+    return RecordInfo(name=name, **_get_fields(row))
+
+
+def make_record(name: RecordName, row: RecordRow, data: bytes, text: bytes | None) -> Record:
+    """Return a record with its value."""
+    return Record(
+        name=name, is_json=not row.raw, data=data, text=None if text is None else text.decode(), **_get_fields(row)
+    )
+
+
+def make_searchable(name: RecordName, row: RecordRow, text: bytes) -> SearchableRecord:
+    """Return a searchable record without its value."""
+    assert row.number is not None, "it is searchable"
+    return SearchableRecord(name=name, number=row.number, text=text.decode(), **_get_fields(row))
+
+
+def _get_fields(row: RecordRow) -> dict[str, Any]:
+    fields = row._asdict()
+    del fields["raw"], fields["number"]
+    return fields
+
+
+def count_page(sizes: Sequence[int], limit: int) -> int:
+    """Return how many of the records with these sizes fit on one page: at least one, if there are any."""
+    total = 0
+    for number, size in enumerate(sizes[:limit]):
+        total += size
+        if number and total > RECORD_PAGE_BYTES:
+            return number
+    return min(len(sizes), limit)
+
+
+def check_sizes(sizes: Sequence[int]) -> None:
+    """Raise `TooLarge` if the values with these sizes are together too large to be read at once."""
+    if sum(sizes) > RECORDS_BYTES:
+        raise TooLarge(
+            f"the values have {sum(sizes)} bytes together; at most {RECORDS_BYTES} are read at once: name fewer records",
+            param="names",
+        )

@@ -6,18 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import force_setattr
 
-from holdfast.domain.artifact import Artifact, NewArtifact
 from holdfast.domain.messages import Message, decode_payload
-from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import (
     Claim,
-    Ending,
-    EndReason,
     Entry,
     Kind,
     ModelCall,
@@ -30,7 +26,7 @@ from holdfast.domain.session import (
 )
 from holdfast.domain.state import TEMP, select_own
 from holdfast.errors import StoreCorrupt
-from holdfast.stores.keys import ApiKey, Role
+from holdfast.stores.log import SavedView
 from holdfast.stores.logic.steps import Row
 from holdfast.stores.matching import Sighting, make_key
 
@@ -53,7 +49,10 @@ _encode = msgspec.json.Encoder().encode
 _decode_messages = msgspec.json.Decoder(tuple[Message, ...]).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_ids = msgspec.json.Decoder(tuple[str, ...]).decode
-_decode_seqs = msgspec.json.Decoder(tuple[int, ...]).decode
+_decode_compaction = msgspec.json.Decoder(StoredCompaction).decode
+_pack = msgspec.msgpack.Encoder().encode
+_decode_call = msgspec.json.Decoder(ModelCall).decode
+_decode_view = msgspec.msgpack.Decoder(tuple[int, bytes, tuple[int, ...]]).decode
 
 
 def decode_text(column: str | bytes) -> str:
@@ -317,155 +316,43 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes | None:
     return None if metadata is None else _encode(metadata)
 
 
-def encode_seqs(seqs: Sequence[int]) -> bytes | None:
-    """Encode `SavedView.keep` as a column; NULL if it is empty."""
-    return _encode(seqs) if seqs else None
-
-
 def encode_array(items: Iterable[Any]) -> str:
     """Return values as one parameter, a JSON array, so that one statement can read any number of them."""
     return _encode(list(items)).decode()
 
 
-def decode_seqs(column: bytes | None) -> tuple[int, ...]:
-    """Decode `SavedView.keep` from its column. Raises one of `UNDECODABLE` if the column is damaged."""
-    return () if column is None else _decode_seqs(column)
-
-
 def decode_call(row: Row) -> ModelCall:
     """Decode a row of `calls_newest`."""
-    model, timestamp, prompt_tokens, completion_tokens, cached_tokens, turn_id, through, view, hash_, build = row
-    return ModelCall(
-        model=decode_text(model),
-        timestamp=timestamp,
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-        cached_tokens=cached_tokens,
-        turn_id=turn_id,
-        through=through,
-        view=decode_text(view),
-        hash=hash_,
-        build=build,
-    )
+    return _decode_call(row[0])
 
 
 def encode_call(session: int, call: ModelCall) -> Row:
     """Return the parameters of `call_insert`."""
-    used = (call.prompt_tokens, call.completion_tokens, call.cached_tokens)
-    return session, call.timestamp, call.model, *used, call.turn_id, call.through, call.view, call.hash, call.build
+    return session, call.turn_id, _encode(call)
+
+
+def decode_view(column: bytes | None) -> SavedView | None:
+    """Decode a saved view; None if there is none, or if it is damaged: it is derived data, which is computed again from the log."""
+    try:
+        return None if column is None else SavedView(*_decode_view(column))
+    except UNDECODABLE:
+        return None
+
+
+def encode_view(view: SavedView) -> bytes:
+    """Encode a saved view as a column."""
+    return _pack((view.frontier, view.state, view.keep))
 
 
 def decode_compaction(row: Row) -> StoredCompaction:
-    """Decode a row of `compaction_rows`."""
-    _, id_, status, view, first, last, kind, tokens, source_tokens, total, model, created_at, through = row[:13]
-    prompt_tokens, completion_tokens, error, report, text = row[13:]
-    return StoredCompaction(
-        id=id_,
-        status=status,
-        view=decode_text(view),
-        first=first,
-        last=last,
-        kind=kind,
-        text=text.decode(),
-        tokens=tokens,
-        source_tokens=source_tokens,
-        total=total,
-        model=_decode_optional_text(model),
-        created_at=created_at,
-        through=through,
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-        report=_decode_object_or(None, report),
-        error=None if error is None else error.decode(),
-    )
+    """Decode a row of `compactions_list`."""
+    id_, status, data = row
+    return msgspec.structs.replace(_decode_compaction(data), id=id_, status=status)
 
 
-def encode_compaction(session: int, one: StoredCompaction, laid_at: int) -> Row:
-    """Return the parameters of `compaction_insert`; `laid_at` is the session's version after the write."""
-    return (
-        session,
-        one.id,
-        one.status,
-        one.view,
-        laid_at,
-        one.first,
-        one.last,
-        one.kind,
-        one.tokens,
-        one.source_tokens,
-        one.total,
-        one.model,
-        one.created_at,
-        one.through,
-        one.prompt_tokens,
-        one.completion_tokens,
-        None if one.error is None else one.error.encode(),
-        None if one.report is None else _encode(one.report),
-        one.text.encode(),
-    )
-
-
-def decode_ending(row: Row) -> Ending:
-    """Decode a row of `endings_due`."""
-    id_, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error = row
-    return Ending(
-        id=decode_text(id_),
-        user_id=decode_text(user_id),
-        session_id=decode_text(session_id),
-        identity=decode_text(identity),
-        withdrawn=withdrawn == 1,
-        reason=cast(EndReason, decode_text(reason)),
-        ended_at=ended_at,
-        due_at=due_at,
-        attempts=attempts,
-        hooks=_decode_hooks(hooks),
-        error=_decode_optional_text(error),
-    )
-
-
-def _decode_hooks(column: bytes) -> tuple[str, ...]:
-    """Decode the hooks that must still be notified. A damaged list is treated as empty, so that the session can be deleted."""
-    try:
-        return _decode_ids(column)
-    except UNDECODABLE:
-        return ()
-
-
-def encode_ending(tenant: str, ending: Ending) -> Row:
-    """Return the parameters of `ending_insert`."""
-    names = (tenant, ending.id, ending.user_id, ending.session_id, ending.identity)
-    ended = (1 if ending.withdrawn else 0, ending.reason)
-    return (*names, *ended, ending.ended_at, ending.due_at, ending.attempts, _encode(ending.hooks), ending.error)
-
-
-def decode_artifact(row: Row) -> Artifact:
-    """Decode a row of `artifact_rows`."""
-    name, version, blob, mime_type, size, sha256, author, metadata, created_at = row[:9]
-    return Artifact(
-        name=decode_text(name),
-        version=version,
-        blob=decode_text(blob),
-        mime_type=decode_text(mime_type),
-        size=size,
-        sha256=sha256,
-        author=_decode_optional_text(author),
-        metadata=_decode_object_or({}, metadata) or {},
-        created_at=created_at,
-    )
-
-
-def encode_artifact(place: Row, key: str, new: NewArtifact, version: int) -> Row:
-    """Return the parameters of `artifact_insert`.
-
-    Args:
-        place: key columns of the scope.
-        key: the folded name.
-        new: the artifact.
-        version: number of the version.
-    """
-    metadata = _encode(new.metadata) if new.metadata else None
-    fields = (new.mime_type, new.size, new.sha256, new.author, metadata, new.created_at)
-    return (*place, key, version, new.name, new.blob, *fields)
+def encode_compaction(one: StoredCompaction) -> bytes:
+    """Encode a compaction as a column. Its id and status have columns of their own."""
+    return _encode(one)
 
 
 def decode_sighting(user_id: str, mark: int, row: Row) -> Sighting:
@@ -482,32 +369,3 @@ def decode_sighting(user_id: str, mark: int, row: Row) -> Sighting:
         last=live and digest == last_digest,
         updated_at=updated_at,
     )
-
-
-def decode_key(row: Row) -> ApiKey:
-    """Decode a row of `key_get`."""
-    id_, hash_, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, *limits = row
-    rate, max_body, session_mode, budget = limits
-    return ApiKey(
-        id=decode_text(id_),
-        hash=hash_,
-        name=decode_text(name),
-        tenant=decode_text(opens),
-        user_id=_decode_optional_text(user_id),
-        role=cast(Role, decode_text(role)),
-        created_at=created_at,
-        expires_at=expires_at,
-        revoked_at=revoked_at,
-        used_at=used_at,
-        rate=rate,
-        max_body=max_body,
-        session_mode=cast("Mode | None", _decode_optional_text(session_mode)),
-        budget=budget,
-    )
-
-
-def encode_key(tenant: str, key: ApiKey) -> Row:
-    """Return the parameters of `key_insert`."""
-    names = (tenant, key.id, key.hash, key.name, key.tenant, key.user_id, key.role)
-    times = (key.created_at, key.expires_at, key.revoked_at, key.used_at)
-    return (*names, *times, key.rate, key.max_body, key.session_mode, key.budget)

@@ -26,7 +26,15 @@ from holdfast.stores.logic.log import drop_aliases, rewind_tail, save_profile
 from holdfast.stores.logic.matching import add_origins, keep_origins, read_origins
 from holdfast.stores.logic.media import keep_media, select_new_media
 from holdfast.stores.logic.owners import read_owner
-from holdfast.stores.logic.records import DroppedRecords, RecordStore, change_owned, drop_owned, make_record_key
+from holdfast.stores.logic.records import (
+    DroppedRecords,
+    EncodedChange,
+    RecordStore,
+    change_owned,
+    drop_owned,
+    encode_changes_off_loop,
+    make_record_key,
+)
 from holdfast.stores.logic.rows import (
     ENDLESS,
     decode_intact_session,
@@ -39,7 +47,6 @@ from holdfast.stores.logic.rows import (
 from holdfast.stores.logic.state import change_scopes
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.matching import make_scope
-from holdfast.stores.record_checks import EncodedChange, encode_changes_off_loop
 from holdfast.stores.session_changes import (
     check_version,
     install_session,
@@ -52,7 +59,6 @@ from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 
 _SESSION_DELETES = (
     "artifacts_delete",
-    "artifact_names_delete",
     "entries_delete_live",
     "entries_delete_retired",
     "views_delete",

@@ -4,9 +4,12 @@ The folder `statements` contains their texts, in a file for each subject: `-- na
 Compiling selects the lines of the dialect, replaces each `:name` with the driver's placeholder, and each `{word}` with what the dialect
 writes for it. Callers pass the values as a tuple in the order of the declared parameters.
 
-A plain statement on one table has no SQL, but a word in its first line: `-- name(columns): delete table --`. Its parameters are columns, and
-their types those of the table (`_derive`). `select … locked` also makes a statement `name_locked`, with which writers read. `take` makes a
-statement `name_row`, since an insertion returns no row in MySQL.
+A statement on one table has no SQL, but a line like `-- name(owner, start): delete records where place >= :start --`. Parameters that this line does
+not mention are columns, which must have these values or get them, and their types are those of the table (`_derive`). A parameter `limit`
+ends a selection. `select … locked` also makes a statement `name_locked`, with which writers read. `take` makes a statement `name_row`, since
+an insertion returns no row in MySQL.
+
+`-- first | second(…)` declares two statements: the second one has the opposite order, and for `{past}` it has `<` instead of `>`.
 
 A line that begins with names of dialects, such as `[sqlite mysql]`, belongs only to the statement's text in these dialects.
 
@@ -30,7 +33,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace as evolve
 
-_HEADER: Final = re.compile(r"^-- (\w+)(?:\((.*)\))?(?:: (\w.*))? --$", re.MULTILINE)
+_HEADER: Final = re.compile(r"^-- (\w+)(?: \| (\w+))?(?:\(([^()]*)\))?(?:: (\w.*))? --$", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 _LINE_OF: Final = re.compile(r"^\[([a-z ]+)\] ?(.*\n?)", re.MULTILINE)
 _WORD: Final = re.compile(r"\{(\w+)(?: (\w+))?\}")
@@ -43,7 +46,12 @@ _COLUMN: Final = re.compile(
     r'^(?:\[[a-z ]+\])? +("?(\w+)"?) +(SERIAL|INT|FLAG|FLOAT|WORD|ID|[A-Z]*B(?:LOB|INARY))\b', re.MULTILINE
 )
 _PRIMARY_KEY: Final = re.compile(r"PRIMARY KEY \((.*)\)|(\w+) +(?:SERIAL|[A-Z() 0-9]+ PRIMARY KEY)")
-_PLAIN: Final = re.compile(r"(insert|add|put|take|update|delete|select)(?: (.*) from)? (\w+)( locked)?")
+_PLAIN: Final = re.compile(
+    r"(insert|add|put|take|update|delete|select)(?: (.*) from)? (\w+)( locked)?((?: AS \w+)?(?: \{use \w+\})?)"
+    r"(?: set (.*?))?(?: where (.*?))?( ORDER BY .*)?"
+)
+_MENTIONED: Final = re.compile(r"(?<!:):(\w+)")
+_ORDER: Final = re.compile(r"(?<=ORDER BY )(?:[\w.]+, )*[\w.]+")
 _PARAMETER_TYPES: Final = {**dict.fromkeys(("SERIAL", "INT", "FLAG"), "int"), "FLOAT": "float", "WORD": "text"}
 _COLUMNS: Final = {
     "ints": "BIGINT",
@@ -142,19 +150,26 @@ def _read_declarations() -> Mapping[str, Declaration]:
     declared = {}
     for file in sorted((Path(__file__).parent / "statements").glob("*.sql")):
         parts = _HEADER.split(file.read_text("utf-8"))[1:]
-        for name, signature, plain, body in zip(*(parts[at::4] for at in range(4)), strict=True):
+        for name, second, signature, plain, body in zip(*(parts[at::5] for at in range(5)), strict=True):
             parameters = _parse_parameters(signature or "")
-            if plain is None:
-                declared[name] = Declaration(parameters, _COMMENT.sub("", body).strip())
-            else:
-                verb, columns, table, lock = _PLAIN.fullmatch(plain).groups()  # type: ignore[union-attr]  # ours
-                declared[name] = one = _derive(verb, table, tuple(parameters), columns)
-                if verb == "take":
-                    row = _derive("select", table, tuple(parameters), columns)
+            one = Declaration(parameters, _COMMENT.sub("", body).strip())
+            if plain is not None:
+                found = _PLAIN.fullmatch(plain)
+                assert found is not None, plain
+                one = _derive(found, found[1], parameters)
+                if found[1] == "take":
+                    row = _derive(found, "select", parameters)
                     declared[f"{name}_row"] = evolve(row, text=f"[mysql] {row.text} {{lock}}")
-                if lock:
+                if found[4]:
                     declared[f"{name}_locked"] = evolve(one, text=f"[postgres mysql] {one.text} {{lock}}")
+            declared[name] = evolve(one, text=one.text.replace("{past}", ">"))
+            if second:
+                declared[second] = evolve(one, text=_ORDER.sub(_reverse_order, one.text).replace("{past}", "<"))
     return declared
+
+
+def _reverse_order(found: re.Match[str]) -> str:
+    return ", ".join(f"{column} DESC" for column in found[0].split(", "))
 
 
 def get_parameters(name: str) -> Sequence[str]:
@@ -185,38 +200,42 @@ def _read_table(body: str) -> Table:
     return Table(columns, names.replace('"', "").split(", ") if names else [name])
 
 
-def _derive(verb: str, name: str, parameters: Sequence[str], wanted: str) -> Declaration:
-    """Return a plain statement on one table, whose parameters are columns.
+def _derive(line: re.Match[str], verb: str, parameters: Mapping[str, str]) -> Declaration:
+    """Return a statement on one table.
 
     Args:
+        line: what `_PLAIN` found in the statement's first line.
         verb: `insert`; `add`, which keeps a row with the same primary key, and `put`, which replaces it; `take`, which inserts a row, or
             locks the one that has these values, and returns it; `update`, of the row with the primary key; `delete` and `select`, of all
             rows with these values.
-        name: the table or view.
-        parameters: the columns whose values are given.
-        wanted: the columns that are selected.
+        parameters: declared types by parameter.
     """
+    _, wanted, name, _, hint, changed, condition, order = line.groups()
     table = _read_tables().get(name, Table())
-    columns = {one: table.columns.get(one, (one, "")) for one in parameters}
+    mentioned = {*_MENTIONED.findall(line[0]), "limit"}
+    columns = {one: table.columns.get(one, (one, "")) for one in parameters if one not in mentioned}
     same = {one: f"{column} = :{one}" for one, (column, _) in columns.items()}
-    where = " AND ".join(text for one, text in same.items() if verb != "update" or one in table.key)
-    changes = ", ".join(text for one, text in same.items() if one not in table.key)
+    where = [text for one, text in same.items() if verb != "update" or one in table.key]
+    wheres = " AND ".join([*where, *([condition] if condition else [])])
+    where_text = f" WHERE {wheres}" if wheres else ""
+    others = [one for one in columns if one not in table.key]
+    changes = ", ".join([*(same[one] for one in others), *([changed] if changed else [])])
     new = f"INSERT INTO {name} ({', '.join(column for column, _ in columns.values())})\nVALUES (:{', :'.join(columns)})"
-    replaced = ", ".join(
-        f"{column} = excluded.{column}" for one, (column, _) in columns.items() if one not in table.key
-    )
+    replaced = ", ".join(f"{columns[one][0]} = excluded.{columns[one][0]}" for one in others)
     last = (wanted or "").rpartition(", ")[2]
     conflict = f"ON CONFLICT ({', '.join(table.columns[one][0] for one in table.key)}) DO"
+    most = " LIMIT :limit" if "limit" in parameters else ""
     text = {
         "insert": new,
         "add": f"{new}\n{conflict} NOTHING",
         "put": f"{new}\n{conflict} UPDATE SET {replaced}",
         "take": f"{new}\nON CONFLICT ({', '.join(columns)}) DO UPDATE SET {last} = {name}.{last}\n[sqlite postgres] RETURNING {wanted}",
-        "update": f"UPDATE {name} SET {changes} WHERE {where}",  # noqa: S608  # our own names, here and below
-        "delete": f"DELETE FROM {name} WHERE {where}",  # noqa: S608
-        "select": f"SELECT {wanted} FROM {name} WHERE {where}",  # noqa: S608
+        "update": f"UPDATE {name} SET {changes}{where_text}",  # noqa: S608  # our own names, here and below
+        "delete": f"DELETE FROM {name}{where_text}",  # noqa: S608
+        "select": f"SELECT {wanted} FROM {name}{hint}{where_text}{order or ''}{most}",  # noqa: S608
     }[verb]
-    return Declaration({one: kind for one, (_, kind) in columns.items()}, text)
+    types = {one: kind or columns.get(one, ("", ""))[1] for one, kind in parameters.items()}
+    return Declaration(types, text)
 
 
 def _parse_parameters(signature: str) -> dict[str, str]:

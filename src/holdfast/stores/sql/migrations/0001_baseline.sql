@@ -125,11 +125,9 @@ FROM entries;
 CREATE TABLE saved_views (
     session  INT NOT NULL,
     "key"      ID NOT NULL,
-    frontier INT NOT NULL,
-    kept     LONGBLOB,  -- entries before the frontier that stay; NULL for none
-    state    LONGBLOB NOT NULL,
     -- milliseconds since the epoch; only views that were saved lately are kept
-    saved_at INT NOT NULL DEFAULT 0,
+    saved_at INT NOT NULL,
+    data     LONGBLOB NOT NULL,
     PRIMARY KEY (session, "key")
 ) {clustered};
 
@@ -145,18 +143,10 @@ CREATE TABLE idempotency (
 ) {clustered};
 
 CREATE TABLE model_calls (
-    pk                SERIAL,
-    session           INT NOT NULL,
-    timestamp         INT NOT NULL,
-    model             ID NOT NULL,
-    prompt_tokens     INT NOT NULL,
-    completion_tokens INT NOT NULL,
-    cached_tokens     INT NOT NULL,
-    turn_id           INT NOT NULL DEFAULT 0,
-    through           INT NOT NULL DEFAULT -1,
-    view_key          ID NOT NULL DEFAULT '',
-    hash              VARBINARY(16) NOT NULL,
-    build             BLOB NOT NULL
+    pk      SERIAL,
+    session INT NOT NULL,
+    turn_id INT NOT NULL,
+    data    BLOB NOT NULL
 ) {table};
 
 CREATE INDEX model_calls_session ON model_calls (session, pk);
@@ -165,26 +155,15 @@ CREATE INDEX model_calls_turn ON model_calls (session, turn_id, pk);
 -- Compactions. The row with a session's highest id is never deleted before the session, because the next id follows
 -- from it.
 CREATE TABLE compactions (
-    session           INT NOT NULL,
-    id                INT NOT NULL,
+    session   INT NOT NULL,
+    id        INT NOT NULL,
     -- the session's version when it was added: a view that was built before does not contain it
-    laid_at           INT NOT NULL,
-    first_seq         INT NOT NULL,
-    last_seq          INT NOT NULL,
-    through           INT NOT NULL,
-    tokens            INT NOT NULL,
-    source_tokens     INT NOT NULL,
-    total             INT NOT NULL,
-    created_at        INT NOT NULL,
-    prompt_tokens     INT NOT NULL,
-    completion_tokens INT NOT NULL,
-    status            WORD NOT NULL,
-    kind              WORD NOT NULL,
-    view_key          ID NOT NULL,
-    model             ID,
-    error             BLOB,
-    report            LONGBLOB,
-    text              LONGBLOB NOT NULL,
+    laid_at   INT NOT NULL,
+    first_seq INT NOT NULL,
+    last_seq  INT NOT NULL,
+    status    WORD NOT NULL,
+    view_key  ID NOT NULL,
+    data      LONGBLOB NOT NULL,
     PRIMARY KEY (session, id)
 ) {clustered};
 
@@ -192,87 +171,40 @@ CREATE TABLE compactions (
 [sqlite postgres] CREATE UNIQUE INDEX compactions_live ON compactions (session, view_key) WHERE status = 'live';
 [mysql] CREATE INDEX compactions_live ON compactions (session, view_key, status);
 
-CREATE {view} compaction_rows AS
-SELECT session, id, status, view_key, first_seq, last_seq, kind, tokens, source_tokens, total, model, created_at, through,
-       prompt_tokens, completion_tokens, error, report, text
-FROM compactions;
-
-CREATE TABLE leases (
-    tenant     ID NOT NULL,
-    name       ID NOT NULL,
-    holder     ID NOT NULL,
-    expires_at INT NOT NULL,
-    PRIMARY KEY (tenant, name)
+-- Small things of a tenant, by kind and id, or in the order of `at`: API keys, leases, calibration data of models, ends of sessions that
+-- some hooks have not been notified of, the journal of deletions, the search indexes that are in use, notes of an index, and diaries
+-- about memories. `about` is what lists of a kind are filtered by.
+CREATE TABLE items (
+    at     INT NOT NULL,
+    tenant ID NOT NULL,
+    kind   ID(32) NOT NULL,
+    id     ID NOT NULL,
+    about  ID NOT NULL,
+    data   MEDIUMBLOB NOT NULL,
+    PRIMARY KEY (tenant, kind, id)
 ) {clustered};
-
-CREATE TABLE learned (
-    tenant     ID NOT NULL,
-    model      ID NOT NULL,
-    updated_at INT NOT NULL,
-    data       MEDIUMBLOB NOT NULL,
-    PRIMARY KEY (tenant, model)
-) {clustered};
-
--- Ends of sessions that some hooks have not been notified of; `hooks` are their names, as JSON.
-CREATE TABLE endings (
-    ended_at   INT NOT NULL,
-    due_at     INT NOT NULL,
-    attempts   INT NOT NULL,
-    withdrawn  FLAG NOT NULL,
-    tenant     ID NOT NULL,
-    id         ID NOT NULL,
-    user_id    ID NOT NULL,
-    session_id ID NOT NULL,
-    identity   ID NOT NULL,
-    reason     ID NOT NULL,
-    hooks      LONGBLOB NOT NULL,
-[sqlite]     error TEXT,
-[postgres mysql]     error BLOB,
-    PRIMARY KEY (tenant, id)
-) {clustered};
-CREATE INDEX endings_due ON endings (tenant, due_at, ended_at, id);
+CREATE INDEX items_at ON items (tenant, kind, at, id);
 
 -- Artifacts: names, their versions, and contents if the database stores them.
 
--- A name. `session` is 0 for one that all sessions of a user share; `folded` is equal for names that differ in
--- case or Unicode form alone. A version's number is not used again while the name has any version.
-CREATE TABLE artifact_names (
-    session      INT NOT NULL,
-    tenant       ID NOT NULL,
-    user_id      ID NOT NULL,
-    folded       ID(1024) NOT NULL,
-    name         ID NOT NULL,
-    next_version INT NOT NULL,
-    newest       INT NOT NULL,
-    versions     INT NOT NULL,
-    bytes        INT NOT NULL,
-    PRIMARY KEY (session, tenant, user_id, folded)
-) {clustered};
-
--- A version of a name. `blob_key` is the key of the content in the blob store.
+-- A version of a name, which is JSON. `session` is 0 for a name that all sessions of a user share; `folded` is equal for names that differ
+-- in case or Unicode form alone. A version's number is not used again while the name has any version: `highest` of the newest one is the
+-- highest number that the name ever had. `blob_key` is the key of the content in the blob store.
 CREATE TABLE artifacts (
-    session    INT NOT NULL,
-    tenant     ID NOT NULL,
-    user_id    ID NOT NULL,
-    folded     ID(1024) NOT NULL,
-    version    INT NOT NULL,
-    name       ID NOT NULL,
-    blob_key   ID(64) NOT NULL,
-    mime_type  ID NOT NULL,
-    size       INT NOT NULL,
-    sha256     VARBINARY(32) NOT NULL,
-    author     ID,
-    metadata   BLOB,
-    created_at INT NOT NULL,
+    session  INT NOT NULL,
+    tenant   ID NOT NULL,
+    user_id  ID NOT NULL,
+    folded   ID(1024) NOT NULL,
+    version  INT NOT NULL,
+    highest  INT NOT NULL,
+    blob_key ID(64) NOT NULL,
+    size     INT NOT NULL,
+    data     MEDIUMBLOB NOT NULL,
     PRIMARY KEY (session, tenant, user_id, folded, version)
 ) {clustered};
 
 -- Each content belongs to one version. Also finds the keys that are in use.
 CREATE UNIQUE INDEX artifacts_blob ON artifacts (tenant, blob_key);
-
-CREATE {view} artifact_rows AS
-SELECT name, version, blob_key, mime_type, size, sha256, author, metadata, created_at, session, tenant, user_id, folded
-FROM artifacts;
 
 -- Contents, in parts that fit into memory.
 CREATE TABLE blobs (
@@ -302,27 +234,6 @@ CREATE TABLE media_uses (
     PRIMARY KEY (session, seq, sha256)
 ) {clustered};
 CREATE INDEX media_uses_sha256 ON media_uses (session, sha256);
-
--- API keys, stored by the tenant of a server; `opens` is the tenant whose sessions a key gives access to.
-CREATE TABLE api_keys (
-    created_at   INT NOT NULL,
-    expires_at   INT,
-    revoked_at   INT,
-    used_at      INT,
-    rate         INT,
-    max_body     INT,
-    tenant       ID NOT NULL,
-    id           ID NOT NULL,
-    hash         VARBINARY(32) NOT NULL,
-    name         ID NOT NULL,
-    opens        ID NOT NULL,
-    user_id      ID,
-    role         ID NOT NULL,
-    -- settings of chat requests with this key; NULL: the agent or the server decides
-    session_mode ID,
-    budget       INT,
-    PRIMARY KEY (tenant, id)
-) {clustered};
 
 -- Owners: whose state, records, memories and artifacts there are. Every write of what an owner has locks its row. `kind` is `state`,
 -- `records`, `artifacts`, or `memories.` and `user`, `agent` or `app`. `id` is the user or agent; it is empty for the tenant. `session` is 0, or the session that
@@ -356,7 +267,7 @@ CREATE TABLE state_values (
     PRIMARY KEY (owner, name)
 ) {table};
 
--- Memories, signals of their recalls, and a diary.
+-- Memories, and signals of their recalls.
 
 -- A memory as JSON, without its owner, number and version. `version` is the version of the owner at its last change.
 CREATE TABLE memories (
@@ -388,16 +299,6 @@ CREATE TABLE memory_signals (
 ) {clustered};
 
 CREATE INDEX memory_signals_at ON memory_signals (owner, recalled_at);
-
--- A sweep over an owner's memories, with its report as JSON.
-CREATE TABLE memory_diary (
-    owner    INT NOT NULL,
-    seq      INT NOT NULL,
-    id       ID NOT NULL,
-    swept_at INT NOT NULL,
-    report   MEDIUMBLOB NOT NULL,
-    PRIMARY KEY (owner, seq)
-) {table};
 
 -- The search index: terms, their documents, and vectors, without text; see `holdfast.recall.base`.
 
@@ -501,14 +402,6 @@ CREATE TABLE index_vectors (
 ) {table};
 CREATE INDEX index_vectors_mark ON index_vectors (mark);
 
--- Other data of a tenant's index, such as the progress of a rebuild.
-CREATE TABLE index_notes (
-    tenant ID NOT NULL,
-    name   ID NOT NULL,
-    data   MEDIUMBLOB NOT NULL,
-    PRIMARY KEY (tenant, name)
-) {clustered};
-
 -- Which entries of a session are copies, in ranges up to the next `first`. `source` is the identity of the session in
 -- which they were written first, `source_first` their place there. A session without copies has no row.
 CREATE TABLE entry_origins (
@@ -546,31 +439,7 @@ CREATE TABLE records (
 [mysql] CREATE INDEX records_expires ON records (tenant, expires_at);
 [mysql] CREATE INDEX records_searchable ON records (owner, searched, number);
 
--- The journal of deletions.
-
--- A deletion. Ids of users and sessions are stored as keyed hashes only; empty if there is none. `counts` is the
--- receipt as JSON.
-CREATE TABLE deletions (
-    tenant       ID NOT NULL,
-    deleted_at   INT NOT NULL,
-    id           ID NOT NULL,
-    kind         ID NOT NULL,
-    user_hash    VARBINARY(32) NOT NULL,
-    session_hash VARBINARY(32) NOT NULL,
-    key_id       ID NOT NULL,
-    counts       BLOB NOT NULL,
-    PRIMARY KEY (tenant, deleted_at, id)
-) {clustered};
-
 -- What is to be done after a write, recorded in the transaction of the write.
-
--- The search indexes of a tenant, and when each was last in use.
-CREATE TABLE search_indexes (
-    tenant  ID NOT NULL,
-    name    ID NOT NULL,
-    seen_at INT NOT NULL,
-    PRIMARY KEY (tenant, name)
-) {clustered};
 
 -- For an index, `target`: data that was removed from the store; `kind` and `name` are the space. For the target '': an erasure
 -- or deletion of a user that was begun; `name` is the user. Numbers are never used again, since several processes delete rows.

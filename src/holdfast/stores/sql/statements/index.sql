@@ -21,12 +21,7 @@
 INSERT INTO index_spaces (tenant, kind, name, talk_documents, talk_length, tool_documents, tool_length)
 VALUES (:tenant, :kind, :name, 0, 0, 0, 0)
 
--- index_space_add(number, more_talk_documents, more_talk_length, more_tool_documents, more_tool_length) --
--- Change the totals of a space, by channel.
-UPDATE index_spaces
-SET talk_documents = talk_documents + :more_talk_documents, talk_length = talk_length + :more_talk_length,
-    tool_documents = tool_documents + :more_tool_documents, tool_length = tool_length + :more_tool_length
-WHERE number = :number
+-- index_space_add(number, more_talk_documents, more_talk_length, more_tool_documents, more_tool_length): update index_spaces set talk_documents = talk_documents + :more_talk_documents, talk_length = talk_length + :more_talk_length, tool_documents = tool_documents + :more_tool_documents, tool_length = tool_length + :more_tool_length --
 
 -- index_space_delete(number): delete index_spaces --
 
@@ -38,23 +33,13 @@ WHERE number = :number
 INSERT INTO index_sources (space, id, identity, version, next_seq, talk, tool, epoch, removals, complete, documents)
 VALUES (:space, :id, :identity, 0, 0, 0, 0, 0, 0, 0, 0)
 
--- index_source_put(number, version, next_seq, talk, tool, epoch, removals, complete, more_documents) --
--- Update the progress of a source. The last parameter is the number of added documents, less the deleted ones.
-UPDATE index_sources
-SET version = :version, next_seq = :next_seq, talk = :talk, tool = :tool, epoch = :epoch, removals = :removals,
-    complete = :complete, documents = documents + :more_documents
-WHERE number = :number
+-- index_source_put(number, version, next_seq, talk, tool, epoch, removals, complete, more_documents): update index_sources set documents = documents + :more_documents --
 
 -- index_source_delete(number): delete index_sources --
 
--- index_sources_named(space, ids names) --
--- Return numbers and document counts of the sources of a space with these ids, in hexadecimal.
-SELECT number, documents FROM index_sources
-WHERE space = :space AND id IN :ids
+-- index_sources_named(space, ids names): select number, documents from index_sources where id IN :ids --
 
--- index_sources_of(space, limit) --
--- Return some sources of a space.
-SELECT number, id FROM index_sources WHERE space = :space ORDER BY id LIMIT :limit
+-- index_sources_of(space, limit): select number, id from index_sources ORDER BY id --
 
 -- source_columns --
 -- Used by other statements: a source of an index and its progress, with the name of its space.
@@ -102,9 +87,7 @@ WHERE p.tenant = :tenant AND p.number BETWEEN :first_space AND :last_space
 [mysql] SELECT d.id, d.seq, d.channel, d.digest, d.length, d.terms, d.model
 [mysql] FROM EACH :ids AS wanted {then} index_documents AS d {use_key} ON d.id = wanted.value WHERE d.source = :source
 
--- index_documents_first(source, limit) --
--- Return the columns that are needed to delete documents, for some documents of a source.
-SELECT id, seq, channel, digest, length, terms, model FROM index_documents WHERE source = :source ORDER BY seq LIMIT :limit
+-- index_documents_first(source, limit): select id, seq, channel, digest, length, terms, model from index_documents ORDER BY seq --
 
 -- index_documents_delete(ids ints) --
 -- Delete documents by id.
@@ -119,9 +102,7 @@ ON CONFLICT (id) DO UPDATE
 SET seq = excluded.seq, at = excluded.at, role = excluded.role, agent = excluded.agent, name = excluded.name,
     traits = excluded.traits
 
--- index_documents_held(source, start, limit) --
--- Return numbers and digests of the documents of a source.
-SELECT seq, digest FROM index_documents WHERE source = :source AND seq >= :start ORDER BY seq LIMIT :limit
+-- index_documents_held(source, start, limit): select seq, digest from index_documents where seq >= :start ORDER BY seq --
 
 -- index_posting_put(rowid, tokens text) --
 -- Insert the words of a document.
@@ -250,13 +231,9 @@ DELETE FROM index_models WHERE number = :number AND NOT EXISTS (SELECT 1 FROM in
 -- Wait for transactions that store vectors of a model, before checking whether it is in use.
 [postgres mysql] SELECT 1 FROM index_models WHERE number = :number FOR UPDATE
 
--- index_model_of(model, limit) --
--- Return some documents that have a vector of a model.
-SELECT id FROM index_documents WHERE model = :model ORDER BY space, id LIMIT :limit
+-- index_model_of(model, limit): select id from index_documents ORDER BY space, id --
 
--- index_model_count(model, first_space, last_space) --
--- Count the documents that have a vector of a model, in all spaces or in one.
-SELECT count(*) FROM index_documents WHERE model = :model AND space BETWEEN :first_space AND :last_space
+-- index_model_count(model, first_space, last_space): select count(*) from index_documents where space BETWEEN :first_space AND :last_space --
 
 -- index_pending(model, first_space, last_space, limit) --
 -- Return documents of a model, or without a vector, by space, oldest first.
@@ -305,8 +282,3 @@ ORDER BY d.id LIMIT :limit
 FROM index_documents AS d {use index_documents_model} {then} index_vectors AS v {use_key} ON v.id = d.id
 WHERE d.model = :model AND d.space = :space AND d.channel = :channel AND {filters}
 ORDER BY near DESC, d.id DESC LIMIT :limit
-
--- index_note_get(tenant, name): select data from index_notes --
--- index_note_put(tenant, name, data): put index_notes --
--- index_note_new(tenant, name, data): add index_notes --
--- index_note_delete(tenant, name): delete index_notes --

@@ -1,14 +1,8 @@
 -- Media that entries refer to.
 
--- media_known(session, sha256s hashes) --
--- Return the contents, of a JSON array of hashes, that a session has.
-SELECT sha256 FROM media WHERE session = :session AND sha256 IN
-      :sha256s
+-- media_known(session, sha256s hashes): select sha256 from media where sha256 IN :sha256s --
 
--- media_get(session, sha256s hashes) --
--- Return contents by a JSON array of hashes.
-SELECT sha256, data FROM media WHERE session = :session AND sha256 IN
-      :sha256s
+-- media_get(session, sha256s hashes): select sha256, data from media where sha256 IN :sha256s --
 
 -- media_put(session, sha256, size, data): insert media --
 -- media_use(session, seq, sha256): insert media_uses --

@@ -7,39 +7,22 @@ SELECT kind, id, updated_at FROM owners {use owners_name}
 [mysql] WHERE tenant = :tenant AND (kind > :kind OR (kind = :kind AND id > :id)) AND kind < 'memories/' AND session = 0
 ORDER BY kind, id LIMIT :limit
 
--- memories_forward(tenant, kind, id, place, limit) --
+-- memories_forward | memories_backward(tenant, kind, id, place, limit) --
 -- Return an owner with its memories after a number; one row if there are none.
 SELECT o.version, o.items, m.number, m.id, m.version, m.data
 FROM owners AS o
-[sqlite] LEFT JOIN memories AS m ON m.owner = o.pk AND m.number > :place
-[postgres mysql] LEFT JOIN (SELECT number, id, version, data FROM memories WHERE {owned} AND number > :place ORDER BY number LIMIT :limit) AS m ON TRUE
+[sqlite] LEFT JOIN memories AS m ON m.owner = o.pk AND m.number {past} :place
+[postgres mysql] LEFT JOIN (SELECT number, id, version, data FROM memories WHERE {owned} AND number {past} :place ORDER BY number LIMIT :limit) AS m ON TRUE
 WHERE {of_owner} ORDER BY m.number LIMIT :limit
 
--- memories_backward(tenant, kind, id, place, limit) --
--- Return an owner with its memories before a number, last first.
-SELECT o.version, o.items, m.number, m.id, m.version, m.data
-FROM owners AS o
-[sqlite] LEFT JOIN memories AS m ON m.owner = o.pk AND m.number < :place
-[postgres mysql] LEFT JOIN (SELECT number, id, version, data FROM memories WHERE {owned} AND number < :place ORDER BY number DESC LIMIT :limit) AS m ON TRUE
-WHERE {of_owner} ORDER BY m.number DESC LIMIT :limit
-
--- memories_forward_of(tenant, kind, id, status, place, limit) --
+-- memories_forward_of | memories_backward_of(tenant, kind, id, status, place, limit) --
 -- Return an owner with its memories of a status after a number.
 SELECT o.version, o.items, m.number, m.id, m.version, m.data
 FROM owners AS o
-[sqlite] LEFT JOIN memories AS m ON m.owner = o.pk AND m.status = :status AND m.number > :place
+[sqlite] LEFT JOIN memories AS m ON m.owner = o.pk AND m.status = :status AND m.number {past} :place
 [postgres mysql] LEFT JOIN (SELECT number, id, version, data FROM memories
-[postgres mysql]            WHERE {owned} AND status = :status AND number > :place ORDER BY number LIMIT :limit) AS m ON TRUE
+[postgres mysql]            WHERE {owned} AND status = :status AND number {past} :place ORDER BY number LIMIT :limit) AS m ON TRUE
 WHERE {of_owner} ORDER BY m.number LIMIT :limit
-
--- memories_backward_of(tenant, kind, id, status, place, limit) --
--- Return an owner with its memories of a status before a number, last first.
-SELECT o.version, o.items, m.number, m.id, m.version, m.data
-FROM owners AS o
-[sqlite] LEFT JOIN memories AS m ON m.owner = o.pk AND m.status = :status AND m.number < :place
-[postgres mysql] LEFT JOIN (SELECT number, id, version, data FROM memories
-[postgres mysql]            WHERE {owned} AND status = :status AND number < :place ORDER BY number DESC LIMIT :limit) AS m ON TRUE
-WHERE {of_owner} ORDER BY m.number DESC LIMIT :limit
 
 -- wanted_memories(after_version, status bytes, direction, place) --
 -- Used by other statements: the condition for memories, named `m`, that were changed after a version and have a status, after a place.
@@ -83,9 +66,7 @@ FROM owners AS o
 SELECT o.kind, o.id, m.number, m.id, m.version, m.data
 FROM memories AS m JOIN owners AS o ON o.pk = m.owner WHERE m.tenant = :tenant AND m.id = :id
 
--- memories_named(tenant, ids ids) --
--- Return numbers and owners of memories, by a JSON array of ids.
-SELECT id, owner, number FROM memories WHERE tenant = :tenant AND id = ANY :ids
+-- memories_named(tenant, ids ids): select id, owner, number from memories where id = ANY :ids --
 
 -- memory_insert(owner, number, tenant, id, version, status, data): insert memories --
 -- Two with the same id conflict.
@@ -102,9 +83,7 @@ WHERE owner = :owner AND memory = :memory
   AND seq <= (SELECT seq FROM (SELECT seq FROM memory_signals WHERE owner = :owner AND memory = :memory
              ORDER BY seq DESC LIMIT 1 OFFSET :kept) AS last_to_go)
 
--- signals_before(owner, before) --
--- Delete signals of an owner's memories from before a time.
-DELETE FROM memory_signals WHERE owner = :owner AND recalled_at < :before
+-- signals_before(owner, before): delete memory_signals where recalled_at < :before --
 
 -- signals_delete(owner, memory): delete memory_signals --
 -- signals_clear(owner): delete memory_signals --
@@ -133,17 +112,3 @@ FROM owners AS o
 [mysql] JOIN memory_signals AS s ON s.owner = m.owner AND s.memory = m.number
 [sqlite] WHERE {of_owner} AND +s.recalled_at >= :since ORDER BY s.seq
 [postgres mysql] WHERE {of_owner} AND m.owner = o.pk AND s.recalled_at >= :since ORDER BY s.seq
-
--- diary_insert(owner, seq, id, swept_at, report): insert memory_diary --
-
--- diary_trim(owner, before) --
--- Delete diary entries before a number.
-DELETE FROM memory_diary WHERE owner = :owner AND seq < :before
-
--- diary_newest(tenant, kind, id, limit) --
--- Return the newest diary entries of an owner, newest first.
-SELECT d.id, d.swept_at, d.report
-FROM owners AS o JOIN memory_diary AS d ON d.owner = o.pk
-WHERE {of_owner} ORDER BY d.seq DESC LIMIT :limit
-
--- diary_clear(owner): delete memory_diary --

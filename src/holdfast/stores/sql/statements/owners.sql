@@ -13,13 +13,11 @@ coalesce((SELECT f.version FROM owners AS f WHERE f.tenant = owners.tenant AND f
 -- owner_put(pk, version, items, bytes, numbers, signals, entries, updated_at): update owners --
 -- owner_delete(pk): delete owners --
 
--- owner_detach(pk) --
+-- owner_detach(pk): update owners set id = '', session = -1 - pk --
 -- Take the name from an owner whose items are about to be deleted. Its session is then below -1.
-UPDATE owners SET id = '', session = -1 - pk WHERE pk = :pk
 
--- owner_detached(tenant, kind) --
+-- owner_detached(tenant, kind): select pk from owners where id = '' AND session < -1 ORDER BY session LIMIT 1 --
 -- Return an owner that has lost its name.
-SELECT pk FROM owners WHERE tenant = :tenant AND kind = :kind AND id = '' AND session < -1 ORDER BY session LIMIT 1
 
 -- owner_floor_raise(tenant, kind, version) --
 -- Raise the floor of a kind: all versions and numbers of its deleted owners are at most this one.

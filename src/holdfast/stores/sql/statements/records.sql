@@ -1,14 +1,9 @@
 -- Records and their owners.
 
--- record_users(tenant, after, inclusive int, limit) --
+-- record_users(tenant, after, inclusive int, limit): select id from owners where kind = 'records' AND session = 0 AND numbers > 0 AND (id > :after OR (:inclusive = 1 AND id = :after)) ORDER BY id --
 -- Return the users of a tenant that have given numbers to searchable records, in order, on or after one. An empty name is the tenant itself.
-SELECT id FROM owners
-WHERE tenant = :tenant AND kind = 'records' AND session = 0 AND numbers > 0 AND (id > :after OR (:inclusive = 1 AND id = :after))
-ORDER BY id LIMIT :limit
 
--- records_info(owner, places places) --
--- Return what is stored of some records of an owner, besides their values; expired ones too.
-SELECT place, version, created_at, updated_at, expires_at, form, size, number FROM records WHERE owner = :owner AND place = ANY :places
+-- records_info(owner, places places): select place, version, created_at, updated_at, expires_at, form, size, number from records where place = ANY :places --
 
 -- records_of(tenant, kind, id, session, places places, now) --
 -- Used by other statements: some records of an owner.
@@ -25,17 +20,8 @@ SELECT r.size {records_of}
 -- Return some records of an owner with their values.
 SELECT r.place, r.version, r.created_at, r.updated_at, r.expires_at, r.form, r.size, r.number, r.data, r.words {records_of}
 
--- records_forward(owner, begin, end, now, limit) --
--- Return a range of an owner's records without their values.
-SELECT place, version, created_at, updated_at, expires_at, form, size FROM records
-WHERE owner = :owner AND place >= :begin AND place < :end AND (expires_at IS NULL OR expires_at > :now)
-ORDER BY place LIMIT :limit
+-- records_forward | records_backward(owner, begin, end, now, limit): select place, version, created_at, updated_at, expires_at, form, size from records where place >= :begin AND place < :end AND (expires_at IS NULL OR expires_at > :now) ORDER BY place --
 
--- records_backward(owner, begin, end, now, limit) --
--- Return a range of an owner's records without their values, last ones first.
-SELECT place, version, created_at, updated_at, expires_at, form, size FROM records
-WHERE owner = :owner AND place >= :begin AND place < :end AND (expires_at IS NULL OR expires_at > :now)
-ORDER BY place DESC LIMIT :limit
 
 -- records_searchable(owner, version, number, now, limit) --
 -- Return an owner's searchable records after a version and number, without their values.
@@ -46,27 +32,17 @@ SELECT place, version, created_at, updated_at, expires_at, form, size, number, w
 [sqlite postgres] ORDER BY version, number LIMIT :limit
 [mysql] ORDER BY searched, number LIMIT :limit
 
--- records_searchable_named(owner, places places, now) --
+-- records_searchable_named(owner, places places, now): select place, version, created_at, updated_at, expires_at, form, size, number, words from records where place = ANY :places AND number IS NOT NULL AND (expires_at IS NULL OR expires_at > :now) ORDER BY version, number --
 -- Return some records of an owner without their values, if they are searchable.
-SELECT place, version, created_at, updated_at, expires_at, form, size, number, words FROM records
-WHERE owner = :owner AND place = ANY :places AND number IS NOT NULL AND (expires_at IS NULL OR expires_at > :now)
-ORDER BY version, number
 
 -- record_put(owner, place, tenant, version, created_at, updated_at, expires_at, form, size, number, data, words): put records --
 -- record_delete(owner, place): delete records --
 
--- record_expire(owner, place, now) --
--- Delete a record if it has expired.
-DELETE FROM records WHERE owner = :owner AND place = :place AND expires_at <= :now
+-- record_expire(owner, place, now): delete records where expires_at <= :now --
 
--- records_expired(tenant, now, limit) --
+-- records_expired(tenant, now, limit): select owner, place, size from records where expires_at <= :now ORDER BY expires_at --
 -- Return records of a tenant that have expired, those that expired first before the others.
-SELECT owner, place, size FROM records WHERE tenant = :tenant AND expires_at <= :now ORDER BY expires_at LIMIT :limit
 
--- records_first(owner, limit) --
--- Return the first records of an owner and their sizes, expired ones too.
-SELECT place, size FROM records WHERE owner = :owner ORDER BY place LIMIT :limit
+-- records_first(owner, limit): select place, size from records ORDER BY place --
 
--- records_delete_through(owner, place) --
--- Delete the records of an owner up to a place, which is included.
-DELETE FROM records WHERE owner = :owner AND place <= :place
+-- records_delete_through(owner, place): delete records where place <= :place --

@@ -1,8 +1,6 @@
 -- Sessions and lists of them.
 
--- session_get(tenant, id, user_id, withdrawn) --
--- Return a session by name. A withdrawn session has the id of its end in `withdrawn`; for others it is empty.
-SELECT * FROM session_rows WHERE tenant = :tenant AND id = :id AND user_id = :user_id AND withdrawn = :withdrawn
+-- session_get(tenant, id, user_id, withdrawn): select * from session_rows --
 
 -- session_get_lock(tenant, id, user_id, withdrawn) --
 -- Lock a session, so that no other transaction writes to it. This is a separate statement, so that later reads see the state after the
@@ -18,9 +16,8 @@ SELECT * FROM session_rows WHERE tenant = :tenant AND id = :id AND user_id = :us
 [postgres] SELECT pk FROM sessions
 [postgres] WHERE pk = :pk AND version = :version AND claim_holder = :claim_holder AND claim_until = :claim_until AND claim_wanted = :claim_wanted {lock}
 
--- session_find(tenant, id) --
+-- session_find(tenant, id): select * from session_rows where withdrawn = '' LIMIT 2 --
 -- Return up to two sessions with this id among all users of a tenant; two show that the id is ambiguous.
-SELECT * FROM session_rows WHERE tenant = :tenant AND id = :id AND withdrawn = '' LIMIT 2
 
 -- session_insert(tenant, user_id, id, agent, version, created_at, accessed_at int, status text, ttl int, messages, bytes, calls, prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq, last_kind, unit, open_calls, anchor, identity) --
 -- Insert a session.
@@ -37,49 +34,27 @@ VALUES (:tenant, :user_id, :id, :agent, :version, :created_at, :accessed_at, :st
 -- session_claim(pk, claim_holder, claim_until, claim_wanted): update sessions --
 -- Set who holds a session's open turn, for a write that changes nothing else of the session.
 
--- claim_want(pk, claim_holder) --
--- Record that another caller wants the holder of a turn to stop.
-UPDATE sessions SET claim_wanted = 1 WHERE pk = :pk AND claim_holder = :claim_holder
+-- claim_want(pk, claim_holder): update sessions set claim_wanted = 1 where claim_holder = :claim_holder --
 
--- session_patch(pk, version, accessed_at int, agent, ttl int) --
--- Update a session's own fields.
-UPDATE sessions
-SET version = :version, updated_at = :accessed_at, agent = :agent, ttl = :ttl, accessed_at = :accessed_at,
-    expires_at = :accessed_at + nullif(:ttl, 0)
-WHERE pk = :pk
+-- session_patch(pk, version, accessed_at int, agent, ttl int): update sessions set updated_at = :accessed_at, ttl = :ttl, accessed_at = :accessed_at, expires_at = :accessed_at + nullif(:ttl, 0) --
 
 -- session_touch(pk, version, total, bytes): update sessions --
 -- Update a session after a change of one of its entries.
 
--- session_used(pk, accessed_at int) --
+-- session_used(pk, accessed_at int): update sessions set accessed_at = :accessed_at, expires_at = :accessed_at + nullif(ttl, 0) where accessed_at < :accessed_at --
 -- Record the use of a session without a write.
-UPDATE sessions SET accessed_at = :accessed_at, expires_at = :accessed_at + nullif(ttl, 0) WHERE pk = :pk AND accessed_at < :accessed_at
 
--- session_end(pk, version, ended_at, end_reason) --
--- End a session that keeps its name.
-UPDATE sessions SET version = :version, status = 'closed', ended_at = :ended_at, end_reason = :end_reason WHERE pk = :pk
+-- session_end(pk, version, ended_at, end_reason): update sessions set status = 'closed' --
 
--- session_withdraw(pk, version, ended_at, end_reason, withdrawn) --
--- End a session and withdraw its name.
-UPDATE sessions SET version = :version, status = 'closed', ended_at = :ended_at, end_reason = :end_reason, withdrawn = :withdrawn WHERE pk = :pk
+-- session_withdraw(pk, version, ended_at, end_reason, withdrawn): update sessions set status = 'closed' --
 
--- sessions_idle(tenant, idle_since, limit) --
--- Return active sessions without a ttl of their own that were not used since a time, longest idle first.
-SELECT * FROM session_rows
-WHERE tenant = :tenant AND status = 'active' AND accessed_at <= :idle_since AND ttl IS NULL ORDER BY accessed_at LIMIT :limit
+-- sessions_idle(tenant, idle_since, limit): select * from session_rows where status = 'active' AND accessed_at <= :idle_since AND ttl IS NULL ORDER BY accessed_at --
 
--- sessions_expired(tenant, now, limit) --
--- Return active sessions whose own ttl is over.
-SELECT * FROM session_rows
-WHERE tenant = :tenant AND status = 'active' AND expires_at IS NOT NULL AND expires_at <= :now ORDER BY expires_at LIMIT :limit
+-- sessions_expired(tenant, now, limit): select * from session_rows where status = 'active' AND expires_at IS NOT NULL AND expires_at <= :now ORDER BY expires_at --
 
--- sessions_oldest(tenant, limit) --
--- Return active sessions, longest idle first.
-SELECT * FROM session_rows WHERE tenant = :tenant AND status = 'active' ORDER BY accessed_at LIMIT :limit
+-- sessions_oldest(tenant, limit): select * from session_rows where status = 'active' ORDER BY accessed_at --
 
--- sessions_active(tenant) --
--- Count active sessions.
-SELECT count(*) FROM sessions WHERE tenant = :tenant AND status = 'active'
+-- sessions_active(tenant): select count(*) from sessions where status = 'active' --
 
 -- session_holds(session) --
 -- Count what belongs to a session: compactions, views, model calls, idempotency keys, artifacts and media, with their bytes.
@@ -101,39 +76,21 @@ SELECT (SELECT count(*) FROM compactions WHERE session = :session), (SELECT coun
        WHEN w.status = 'active' AND (w.expires_at <= :now OR w.ttl IS NULL AND w.accessed_at <= :idle_since) THEN 'closed'
        ELSE w.status END)
 
--- list_newest(tenant, at, user_id, id, agent bytes, status text, limit, now int, idle_since int) --
--- Return a tenant's sessions, newest first, after a given one.
-[sqlite postgres] SELECT * FROM session_rows AS w
-[sqlite postgres] WHERE w.tenant = :tenant AND (w.updated_at, w.user_id, w.id) < (:at, :user_id, :id)
-[mysql] SELECT r.* FROM sessions AS w FORCE INDEX (sessions_recent) STRAIGHT_JOIN session_rows AS r ON r.pk = w.pk
-[mysql] WHERE w.tenant = :tenant AND (w.updated_at < :at OR w.updated_at = :at AND w.user_id < :user_id OR w.updated_at = :at AND w.user_id = :user_id AND w.id < :id)
-  AND {listed}
-ORDER BY w.updated_at DESC, w.user_id DESC, w.id DESC LIMIT :limit
-
--- list_oldest(tenant, at, user_id, id, agent bytes, status text, limit, now int, idle_since int) --
+-- list_oldest | list_newest(tenant, at, user_id, id, agent bytes, status text, limit, now int, idle_since int) --
 -- Return a tenant's sessions, oldest first, after a given one.
 [sqlite postgres] SELECT * FROM session_rows AS w
-[sqlite postgres] WHERE w.tenant = :tenant AND (w.updated_at, w.user_id, w.id) > (:at, :user_id, :id)
+[sqlite postgres] WHERE w.tenant = :tenant AND (w.updated_at, w.user_id, w.id) {past} (:at, :user_id, :id)
 [mysql] SELECT r.* FROM sessions AS w FORCE INDEX (sessions_recent) STRAIGHT_JOIN session_rows AS r ON r.pk = w.pk
-[mysql] WHERE w.tenant = :tenant AND (w.updated_at > :at OR w.updated_at = :at AND w.user_id > :user_id OR w.updated_at = :at AND w.user_id = :user_id AND w.id > :id)
+[mysql] WHERE w.tenant = :tenant AND (w.updated_at {past} :at OR w.updated_at = :at AND w.user_id {past} :user_id OR w.updated_at = :at AND w.user_id = :user_id AND w.id {past} :id)
   AND {listed}
 ORDER BY w.updated_at, w.user_id, w.id LIMIT :limit
 
--- list_newest_of_user(tenant, at, user_id, id, agent bytes, status text, limit, now int, idle_since int) --
--- Return a user's sessions, newest first, after a given one.
-[sqlite postgres] SELECT * FROM session_rows AS w
-[sqlite postgres] WHERE w.tenant = :tenant AND w.user_id = :user_id AND (w.updated_at, w.id) < (:at, :id)
-[mysql] SELECT r.* FROM sessions AS w FORCE INDEX (sessions_recent_of_user) STRAIGHT_JOIN session_rows AS r ON r.pk = w.pk
-[mysql] WHERE w.tenant = :tenant AND w.user_id = :user_id AND (w.updated_at < :at OR w.updated_at = :at AND w.id < :id)
-  AND {listed}
-ORDER BY w.updated_at DESC, w.id DESC LIMIT :limit
-
--- list_oldest_of_user(tenant, at, user_id, id, agent bytes, status text, limit, now int, idle_since int) --
+-- list_oldest_of_user | list_newest_of_user(tenant, at, user_id, id, agent bytes, status text, limit, now int, idle_since int) --
 -- Return a user's sessions, oldest first, after a given one.
 [sqlite postgres] SELECT * FROM session_rows AS w
-[sqlite postgres] WHERE w.tenant = :tenant AND w.user_id = :user_id AND (w.updated_at, w.id) > (:at, :id)
+[sqlite postgres] WHERE w.tenant = :tenant AND w.user_id = :user_id AND (w.updated_at, w.id) {past} (:at, :id)
 [mysql] SELECT r.* FROM sessions AS w FORCE INDEX (sessions_recent_of_user) STRAIGHT_JOIN session_rows AS r ON r.pk = w.pk
-[mysql] WHERE w.tenant = :tenant AND w.user_id = :user_id AND (w.updated_at > :at OR w.updated_at = :at AND w.id > :id)
+[mysql] WHERE w.tenant = :tenant AND w.user_id = :user_id AND (w.updated_at {past} :at OR w.updated_at = :at AND w.id {past} :id)
   AND {listed}
 ORDER BY w.updated_at, w.id LIMIT :limit
 

@@ -1,9 +1,6 @@
 -- State that sessions share.
 
--- state_named(owner, names names) --
--- Return the values of some keys of an owner, by a JSON array of names in hexadecimal.
-SELECT name, data FROM state_values WHERE owner = :owner AND name IN
-      :names
+-- state_named(owner, names names): select name, data from state_values where name IN :names --
 
 -- state_read(tenant, kind, id, known_version) --
 -- Return an owner's version and all its values; no values if the version is the known one.

@@ -17,34 +17,27 @@ import msgspec
 from holdfast.recall.base import (
     CANDIDATES,
     NEAR,
-    PLACES,
     POSTINGS,
     SMALL,
     Candidate,
     Candidates,
     Filters,
-    IndexStatus,
     Lookup,
-    Progress,
-    Space,
 )
 from holdfast.recall.terms import to_key
 from holdfast.stores.logic.index_rows import (
     CHANNELS,
     NO_FILTER,
-    SOURCES,
     TermCounter,
     decode_candidate,
-    decode_source,
     encode_filters,
     encode_texts,
     make_counter,
-    make_document_id,
     make_prefix,
 )
-from holdfast.stores.logic.index_writes import NONE, read_models, read_source, read_space
+from holdfast.stores.logic.index_writes import read_space
 from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
-from holdfast.stores.logic.steps import Query, Row, Rows, Steps
+from holdfast.stores.logic.steps import Query, Row, Steps
 
 NARROW: Final = 2000
 """If at most this many documents pass the filters, the lookup may read all of them instead of posting lists, which cover the
@@ -305,156 +298,6 @@ def _choose_highest(scores: Mapping[int, float], most: int) -> list[int]:
     better = [id_ for id_, score in scores.items() if score > least]
     equal = sorted([id_ for id_, score in scores.items() if score == least], reverse=True)
     return better + equal[:room]
-
-
-# -- stored data ---------------------------------------------------------------
-
-
-def read_progress(tenant: str, space: Space, source_id: str) -> Steps[Progress | None]:
-    """Return the progress of indexing a source; None if the index does not have the source."""
-    row = yield from read_space(tenant, space)
-    known = None if row is None else (yield from read_source(row[0], source_id))
-    return known.progress if known else None
-
-
-def list_stored(tenant: str, space: Space, source_id: str, start: int, limit: int) -> Steps[list[tuple[int, bytes]]]:
-    """Return `seq` and digest of at most `limit` documents of a source, those with a `seq` of at least `start`."""
-    row = yield from read_space(tenant, space)
-    known = None if row is None else (yield from read_source(row[0], source_id))
-    if known is None:
-        return []
-    rows = yield Query("index_documents_held", (known.number, start, limit))
-    return [(seq, bytes(digest)) for seq, digest in rows]
-
-
-def read_at(tenant: str, space: Space, source_id: str, seqs: Sequence[int]) -> Steps[list[Candidate]]:
-    """Return the documents of a source that have these `seq` values. Their terms are not counted."""
-    row = yield from read_space(tenant, space)
-    known = None if row is None else (yield from read_source(row[0], source_id))
-    wanted = sorted({seq for seq in seqs if 0 <= seq < ENDLESS})
-    if known is None or not wanted:
-        return []
-    rows = yield Query("index_candidates_at", (known.number, encode_array(wanted)))
-    return [decode_candidate(row, make_counter(())) for row in rows]
-
-
-def read_near(tenant: str, lookup: Lookup, places: Sequence[tuple[int, int]]) -> Steps[list[Candidate]]:
-    """Return the documents at these places that are in the lookup's space and channel and pass its filter.
-
-    Args:
-        tenant: the tenant of the index.
-        lookup: the lookup.
-        places: for each document, the number of its source and its place in the source.
-    """
-    place = yield from resolve_scope(tenant, lookup)
-    if place is None or place.is_empty:
-        return []
-    ids = sorted(
-        {
-            make_document_id(source, place.channel, at)
-            for source, at in places
-            if 0 < source < SOURCES and 0 <= at < PLACES
-        }
-    )
-    return (yield from read_candidates(place, ids, make_counter(()), place.filters))
-
-
-def list_sources(
-    tenant: str, space: Space | None, after: tuple[Space, str] | None, limit: int, *, incomplete: bool
-) -> Steps[list[tuple[Space, str, Progress]]]:
-    """List sources with their progress in order of space and id.
-
-    Args:
-        tenant: the tenant of the index.
-        space: list only the sources of this space; None: the sources of all spaces.
-        after: list only the sources after this one, which is given by space and id.
-        limit: maximum number of sources.
-        incomplete: if True, list only sources that are not completely indexed.
-    """
-    if incomplete:
-        low, high = 0, ENDLESS
-        if space is not None:
-            row = yield from read_space(tenant, space)
-            if row is None:
-                return []
-            low = high = row[0]
-        start, name = after if after is not None else (("", ""), None)
-        rows = yield Query("index_sources_incomplete", (tenant, low, high, *start, name, limit))
-    elif space is None:
-        rows = yield from _list_sources_of_tenant(tenant, after, limit)
-    elif after is not None and after[0] > space:
-        return []
-    else:
-        rows = yield from _list_sources_of_space(
-            tenant, space, after[1] if after is not None and after[0] == space else None, limit
-        )
-    return [decode_source(row) for row in rows]
-
-
-def _list_sources_of_space(tenant: str, space: Space, after: str | None, limit: int) -> Steps[Rows]:
-    """Return the rows of a space's sources with ids after `after`. If `after` is None, return all, even a source with an empty id."""
-    row = yield from read_space(tenant, space)
-    if row is None:
-        return []
-    return (yield Query("index_sources_of_after", (row[0], after or "", int(after is None), limit)))
-
-
-def _list_sources_of_tenant(tenant: str, after: tuple[Space, str] | None, limit: int) -> Steps[Rows]:
-    """Return the rows of a tenant's sources that come after `after`, which is given by space and id.
-
-    The remaining sources of the space in `after` are read first. Later spaces follow, `_AHEAD` per statement, so that no space
-    is read twice.
-    """
-    found = list[Row]()
-    place: tuple[str, str] = ("", "")  # the empty kind sorts first
-    if after is not None:
-        place = after[0]
-        found += yield from _list_sources_of_space(tenant, *after, limit)
-    while len(found) < limit:
-        rows = yield Query("index_sources_after", (tenant, *place, _AHEAD, limit + _AHEAD))
-        if not rows:
-            break
-        found += [row for row in rows if row[2] is not None]
-        place = (decode_text(rows[-1][0]), decode_text(rows[-1][1]))
-    return found[:limit]
-
-
-def read_status(tenant: str, space: Space | None, engine: str) -> Steps[IndexStatus]:
-    """Return the numbers of sources, documents and vectors."""
-    low, high = 0, ENDLESS
-    if space is not None:
-        row = yield from read_space(tenant, space)
-        if row is None:
-            return IndexStatus(sources=0, incomplete=0, documents=0, vector_engine=engine)
-        low = high = row[0]
-    counted = (yield Query("index_sources_count", (tenant, low, high)))[0]
-    vectors: dict[str, int] = {}
-    for name, (number, _) in (yield from read_models(tenant)).items():
-        if name != NONE:
-            rows = yield Query("index_model_count", (number, low, high))
-            if rows[0][0]:
-                vectors[name] = rows[0][0]
-    return IndexStatus(
-        sources=int(counted[0]),
-        incomplete=int(counted[1]),
-        documents=int(counted[2]),
-        vectors=vectors,
-        vector_engine=engine,
-    )
-
-
-def read_note(tenant: str, name: str) -> Steps[bytes | None]:
-    """Return the note with this name; None if there is none."""
-    rows = yield Query("index_note_get", (tenant, name))
-    return bytes(rows[0][0]) if rows else None
-
-
-def keep_note(tenant: str, name: str, data: bytes | None, *, new: bool) -> Steps[None]:
-    """Store a note, or delete it if `data` is None. With `new`, a note that already exists stays unchanged."""
-    if data is None:
-        yield Query("index_note_delete", (tenant, name))
-    else:
-        yield Query("index_note_new" if new else "index_note_put", (tenant, name, data))
 
 
 _NEIGHBOURS: Final = tuple(step for step in range(-NEAR, NEAR + 1) if step)
