@@ -43,15 +43,19 @@ class Counting:
         await self._database.close()
 
     def _count_steps(self, steps: Steps[Any]) -> Steps[Any]:
+        statements = found = written = 0
         try:
             query = next(steps)
             while True:
-                self.statements += 1
-                self.written += len(query.rows) if isinstance(query, Many) else 0
+                statements += 1
+                written += len(query.rows) if isinstance(query, Many) else 0
                 rows = yield query
-                self.rows += len(rows)
+                found += len(rows)
                 query = steps.send(rows)
-        except StopIteration as stop:
+        except StopIteration as stop:  # an operation that takes too long on the event loop runs again, and counts once
+            self.statements += statements
+            self.rows += found
+            self.written += written
             return stop.value
 
 

@@ -23,7 +23,7 @@ from holdfast.stores.indexes import open_index
 from holdfast.stores.log import Append
 from holdfast.stores.logic.steps import Query, Steps, do_nothing
 from holdfast.stores.sql.address import parse_path
-from holdfast.stores.sqlite import SLICE, Operation, Writer, read_durability
+from holdfast.stores.sqlite import SLICE, Operation, Reader, Writer, read_durability
 from holdfast.stores.sqlite_connection import MOST_ROWS, translate_error
 from tests.contract.kit import REF, live, session, user
 from tests.stores.sqlite_kit import open_file, open_once
@@ -241,18 +241,40 @@ async def test_only_long_operations_in_memory_use_the_thread(monkeypatch: pytest
         await store.database.read(do_nothing)
 
 
-async def test_a_row_of_a_file_is_read_without_the_thread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The thread reads a session only if that takes long on the event loop."""
+async def test_few_rows_of_a_file_are_read_without_the_thread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The thread reads a session or its view only if that takes long on the event loop."""
     store = await open_store(f"sqlite:///{tmp_path / 'sessions.db'}", tenant="acme")
     await store.create(session())
     await store.append(REF, Append(entries=[user("1")], timestamp=2))
     on_thread = note_work_of_threads(monkeypatch)
+    monkeypatch.setattr("holdfast.stores.sqlite.SLICE", 60.0)
     assert ((await store.get(REF)).messages, on_thread) == (1, [])
+    assert (len((await store.window(REF, "a view")).entries), on_thread) == (1, [])
     monkeypatch.setattr("holdfast.stores.sqlite.SLICE", -1.0)
     assert ((await store.get(REF)).messages, len(on_thread)) == (1, 1)
+    assert (len((await store.window(REF, "a view")).entries), len(on_thread)) == (1, 2)
     await store.close()
     with pytest.raises(StoreClosed):
         await store.get(REF)
+
+
+def test_a_read_on_the_event_loop_has_one_snapshot(monkeypatch: pytest.MonkeyPatch, database: Path) -> None:
+    """Its later statements do not see what another connection has committed since the first one."""
+    monkeypatch.setattr("holdfast.stores.sqlite.SLICE", 60.0)
+    writer, reader = Writer(str(database)), Reader(str(database))
+
+    def write() -> Steps[None]:
+        yield Query("learned_new", ("acme", "a", 1, b""))
+
+    def read() -> Steps[list[int]]:
+        before = yield Query("learned_get", ("acme", "a"))
+        writer.run([Operation(write, writing=True)])
+        return [len(before), len((yield Query("learned_get", ("acme", "a"))))]
+
+    assert reader.run_briefly(Operation(read)) == ([0, 0], None)
+    assert reader.run_briefly(Operation(read, single=True)) == ([1, 1], None)
+    reader.close()
+    writer.close()
 
 
 async def test_other_tasks_run_between_operations_in_memory() -> None:

@@ -5,7 +5,7 @@ connection of their own. Because of the write-ahead log they do not wait for the
 store waits instead of failing with "database is locked".
 
 A database in memory has a single connection. Its operations run on the event loop, because handing them to a thread costs more than
-most of them do; so do reads of single rows from a file. An operation that takes longer than `SLICE` there is undone and run again on
+most of them do; so do reads of few rows from a file. An operation that takes longer than `SLICE` there is undone and run again on
 the thread.
 """
 
@@ -65,6 +65,8 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     scrub: bool = False
     """True if the operation deletes content, which must also be cleared from the write-ahead log."""
     writing: bool = False
+    single: bool = False
+    """True for a read that needs no snapshot, because it is one statement."""
 
 
 # -- batches, on one thread ------------------------------------------------------
@@ -103,7 +105,7 @@ class _Runner:
         try:
             connection.set_deadline(perf_counter() + SLICE)
             connection.busy_handler.seconds = 0.0
-            outcome = self._run_batch([operation])[0] if operation.writing else self._run_one(operation)
+            outcome = self._run_one(operation) if operation.single else self._run_batch([operation])[0]
         finally:
             connection.busy_handler.seconds = None
             connection.set_deadline(None)
@@ -133,7 +135,7 @@ class _Runner:
             self._connection.raw.close()
 
 
-class _Reader(_Runner):
+class Reader(_Runner):
     """Runs batches of reads. All reads of a batch see the same snapshot."""
 
     def __init__(self, path: str, *, index: bool = False) -> None:
@@ -247,7 +249,7 @@ class _Database:
         self._brief: Writer | None = None
         """Runs operations on the event loop, for a database in memory."""
         self._brief_reader: _Runner | None = None
-        """Reads single rows on the event loop."""
+        """Reads few rows on the event loop."""
         self._writer: Worker[Operation, Writer] = Worker("holdfast-sqlite-writer", partial(Writer, path, index=index))
         self._reader: Worker[Operation, Any] = self._writer
         self._slice_began: float | None = None
@@ -260,7 +262,7 @@ class _Database:
             if self._path == MEMORY:
                 self._brief = self._brief_reader = None if self._index else writer
             else:
-                self._reader = Worker("holdfast-sqlite-reader", partial(_Reader, self._path, index=self._index))
+                self._reader = Worker("holdfast-sqlite-reader", partial(Reader, self._path, index=self._index))
                 self._brief_reader = await self._reader.wait_until_open()
         except Exception as exc:
             await self.close()
@@ -270,10 +272,10 @@ class _Database:
             self.stop()
             raise
 
-    def read(self, steps: Callable[[], Steps[T]], *, single: bool = False, point: bool = False) -> Awaitable[T]:
+    def read(self, steps: Callable[[], Steps[T]], *, single: bool = False, short: bool = False) -> Awaitable[T]:
         """Run `steps` on one snapshot and return their result."""
-        operation = Operation(steps)
-        brief = self._brief_reader if point else self._brief
+        operation = Operation(steps, single=single or self._brief is not None)
+        brief = self._brief_reader if short else self._brief
         return self._reader.submit(operation) if brief is None else self._run_briefly(brief, operation)
 
     def write(

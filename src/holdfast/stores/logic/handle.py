@@ -60,7 +60,7 @@ class Handle:
         steps: Callable[[], Steps[T]],
         *,
         single: bool = False,
-        point: bool = False,
+        short: bool = False,
         ref: SessionRef | None = None,
     ) -> T:
         """Run a read and return its result. If stored data is damaged, the raised error names the session `ref`."""
@@ -69,7 +69,7 @@ class Handle:
         if faults.active:
             await faults.hit(self._points[0])
         try:
-            return await self.database.read(steps, single=single, point=point)
+            return await self.database.read(steps, single=single, short=short)
         except StoreCorrupt as exc:
             raise add_session(exc, ref) from exc
 

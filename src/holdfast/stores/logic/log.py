@@ -176,7 +176,7 @@ class LogStore(Handle):
             kept, live = (tuple(decode_entry(found) for found in some) for some in (head, rows))
             return WindowRows(session, saved, kept, live, compaction)
 
-        return await self._read(steps, ref=ref)
+        return await self._read(steps, short=view is not None, ref=ref)
 
     async def annotate(
         self,

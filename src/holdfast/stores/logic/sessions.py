@@ -97,7 +97,7 @@ class SessionStore(RecordStore):
         def steps() -> Steps[Session]:
             return decode_session((yield from read_session_row(self.tenant, ref)))
 
-        return await self._read(steps, point=True, ref=ref)
+        return await self._read(steps, single=True, short=True, ref=ref)
 
     async def find(self, session_id: str) -> Session:
         """Return the session with this id, regardless of the user that it belongs to.

@@ -47,13 +47,13 @@ class Database(Protocol):
     durable: bool
     """True if written data is kept when the process ends."""
 
-    def read(self, steps: Callable[[], Steps[T]], *, single: bool = False, point: bool = False) -> Awaitable[T]:
+    def read(self, steps: Callable[[], Steps[T]], *, single: bool = False, short: bool = False) -> Awaitable[T]:
         """Run a read on one snapshot, and return its result.
 
         Args:
             steps: returns a new generator of the read's statements.
             single: True if the read consists of one statement.
-            point: True if it is one statement that reads one row by its key.
+            short: True if it usually reads few rows, by their keys.
         """
         ...
 

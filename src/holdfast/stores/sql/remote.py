@@ -239,8 +239,9 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         finally:
             await self.close()
 
-    async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False, point: bool = False) -> T:
-        return await self._run_shielded(Job(steps, writing=False, single=single or point))
+    async def read(self, steps: Callable[[], Steps[T]], *, single: bool = False, short: bool = False) -> T:
+        """Run `steps` on one snapshot and return their result. `short` has no effect."""
+        return await self._run_shielded(Job(steps, writing=False, single=single))
 
     async def write(
         self,
