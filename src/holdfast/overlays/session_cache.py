@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Mapping, Sequence
+from operator import is_
 from typing import Final
 
 import msgspec
@@ -308,9 +309,13 @@ class TenantCache:
             view: The view. It must contain the complete log.
             saved: The view's frontier as saved in the store.
         """
-        found = self._items.get(session.ref)
-        self.drop(session.ref)
-        cached = found if isinstance(found, CachedSession) and found.is_at(session) else CachedSession(session, last)
+        cached = self._items.get(session.ref)
+        if isinstance(cached, CachedSession) and cached.is_at(session):
+            del self._items[session.ref]  # without its entries, most of which it keeps
+            self.size -= cached.size
+        else:
+            self.drop(session.ref)
+            cached = CachedSession(session, last)
         cached.read = None
         cached.views.pop(key, None)
         cached.views[key] = CachedView(view, saved)
@@ -483,11 +488,17 @@ class TenantCache:
             del self._messages[digest]
 
     def _admit_all(self, cached: CachedSession) -> None:
-        """Add all entries of a session's views, and the session's newest entries, to the size of the session."""
+        """Let the size of a session count all entries of its views, and the session's newest entries."""
         entries = {entry.seq: entry for view in cached.views.values() for entry in view.folded.list_entries()}
         entries |= {entry.seq: entry for entry in cached.last}
-        for seq in sorted(entries):
-            self._admit(cached, entries[seq])
+        counted, wanted = [*cached.held, *cached.kept], [entries[seq] for seq in sorted(entries)]
+        if len(counted) != len(wanted) or not all(map(is_, counted, wanted)):
+            cached.held.clear()
+            cached.kept.clear()
+            for entry in counted:
+                self._release(cached, entry)
+            for entry in wanted:
+                self._admit(cached, entry)
         self._measure(cached)
 
     def _measure(self, cached: CachedSession) -> None:
