@@ -552,6 +552,8 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
     """Read the rest of a response after its answer is complete. Its connection can be used again only after all data has been read."""
     import aiohttp
 
+    if response.content.at_eof():  # the end came together with the answer
+        return
     try:
         async with asyncio.timeout(DRAIN_SECONDS):
             while await response.content.readany():
