@@ -25,8 +25,8 @@ SCAN_SHARE: Final = 0.5
 """The same for a scan that only reads."""
 _CREDIT: Final = 0.2
 """Seconds of sleep that are skipped after an idle time, so that the little work that a few turns cause needs no sleep."""
-_SHORTEST: Final = 0.005
-"""Minimum seconds of a sleep. Shorter ones add up, because each of them has a cost of its own."""
+_SHORTEST: Final = 0.01
+"""Minimum seconds of a sleep. Shorter ones add up, because each of them has a cost of its own. Between longer ones, most turns meet no step."""
 _LONGEST: Final = 0.05
 """Maximum seconds of sleep after a step."""
 _FIRST_PAUSE: Final = 0.5
