@@ -60,9 +60,21 @@ async def work(x: Exchange, headers: Mapping[str, str] | None, query: str = "") 
         await use(client, x, "remember", content="x", importance=2)
         await use(client, x, "recall", query="when are deploys?", limit=1)
         await use(client, x, "recall", query="kelp")
-        await use(client, x, "search", query="redis cache", limit=1)
+        await use(client, x, "recall", query="when are deploys?", type="procedural")
+        page = await use(client, x, "search", query="redis cache", limit=1)
+        await use(client, x, "search", query="redis cache", limit=1, after=(page or {}).get("after"))
+        for given in (
+            {"since": "2023-11-14T22:15:00Z"},
+            {"until": "2023-11-14"},
+            {"since": "soon"},
+            {"until": "9"},
+            {"after": "x"},
+        ):
+            await use(client, x, "search", query="redis cache", **given)
         await use(client, x, "search", query="port", session_id="s", role="tool")
-        await use(client, x, "list_sessions", limit=1)
+        page = await use(client, x, "list_sessions", limit=1)
+        await use(client, x, "list_sessions", limit=1, after=(page or {}).get("after"))
+        await use(client, x, "list_sessions", status="closed")
         await use(client, x, "list_sessions", agent="clerk")
         for given in ({"session_id": "s"}, {"session_id": "s", "seq": 2}, {"session_id": "s", "before": 3, "max_tokens": 200}, {"session_id": "s", "after": 3, "max_tokens": 200}, {"session_id": "empty"}, {"session_id": "gone"}, {"session_id": "s", "seq": 99}, {"session_id": "s", "seq": 1, "after": 1}):  # fmt: skip
             await use(client, x, "read_session", **given)
