@@ -157,7 +157,7 @@ class Handle:
 
 
 def reads(
-    *, single: bool = False, point: bool = False
+    *, single: bool = False, short: bool = False
 ) -> Callable[[Callable[Concatenate[H, P], Steps[T]]], Callable[Concatenate[H, P], Coroutine[Any, Any, T]]]:
     """Make a method of the steps of a read. The keywords are those of `Database.read`.
 
@@ -169,7 +169,7 @@ def reads(
         async def read(self: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
             first = args[0] if args else None
             ref = first if isinstance(first, SessionRef) else None
-            return await self._read(partial(steps, self, *args, **kwargs), single=single, point=point, ref=ref)
+            return await self._read(partial(steps, self, *args, **kwargs), single=single, short=short, ref=ref)
 
         return read
 
