@@ -103,16 +103,8 @@ async def test_lists(x: Exchange) -> None:
     for number in range(5):
         await x.served.http.put(path_of("b"), content=b"x" * number)
     for query in (
-        "",
-        "&limit=3",
-        "&limit=3&after=2",
-        "&after=6",
-        "&limit=7",
-        "&limit=6",
-        "&after=x",
-        "&after=-1",
-        "&limit=0",
-    ):
+        "", "&limit=3", "&limit=3&after=2", "&after=6", "&limit=7", "&limit=6", "&after=x", "&after=-1", "&limit=0"
+    ):  # fmt: skip
         await x.rows(path_of("") + f"&name=b{query}", "version", "size")
     for query in ("&name=none", "&name=B", "&name=", "&limit=1001", "&order=desc"):
         await x.get(path_of("") + query)
@@ -148,21 +140,8 @@ async def test_names_and_types(x: Exchange) -> None:
     await make_sessions(x)
     allowed = ("a.tar.gz", "A-z_0 (1)@+,.MD", "日本.json", "e\u0301.csv", "é", "user:con", "x" * 255, "ß.webp", "1.yml")
     refused = (
-        "a/b",
-        ".a",
-        "a.",
-        " a",
-        "a ",
-        "con",
-        "NUL.txt",
-        "com1.x",
-        "lpt9",
-        "a:b",
-        "user:",
-        "a\0",
-        "\u202ea",
-        "\u0301a",
-    )
+        "a/b", ".a", "a.", " a", "a ", "con", "NUL.txt", "com1.x", "lpt9", "a:b", "user:", "a\0", "\u202ea", "\u0301a"
+    )  # fmt: skip
     for name in (*allowed, *refused, "user:user:a", "é" * 128, "USER:a", "E\u0301.csv", "STRASSE.webp", "ss.webp"):
         done = await x.served.http.put(path_of(name), content=b"text")
         found = done.json()
@@ -182,13 +161,8 @@ async def test_names_and_types(x: Exchange) -> None:
     }
     names = ("a.png", "a.txt", "a", "a.svg", "a.zip")
     types = (
-        "image/png",
-        "IMAGE/PNG; q=1",
-        "text/plain;charset=utf-8",
-        "application/x-www-form-urlencoded",
-        "x",
-        'a/b; c="d e"',
-    )
+        "image/png", "IMAGE/PNG; q=1", "text/plain;charset=utf-8", "application/x-www-form-urlencoded", "x", 'a/b; c="d e"'
+    )  # fmt: skip
     for label, content in contents.items():
         found = [(await x.served.http.put(path_of(name), content=content)).json().get("mime_type") for name in names]
         x.note(label, found)

@@ -27,18 +27,12 @@ PARTS: Final = [
     {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="},
 ]
 ITEMS: Final = [
-    text("developer", "Be kind."),
-    text("user", "One?"),
-    call("c1", "sea"),
-    call("c2", "sky"),
-    output("c2", "blue"),
-    output("c1", "grey"),
-    {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "I think."}]},
-    text("assistant", "Yes."),
-    {"role": "user", "content": PARTS},
+    text("developer", "Be kind."), text("user", "One?"), call("c1", "sea"), call("c2", "sky"), output("c2", "blue"),
+    output("c1", "grey"), {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "I think."}]},
+    text("assistant", "Yes."), {"role": "user", "content": PARTS},
     {"type": "custom_tool_call", "call_id": "c3", "name": "run", "input": "print(1)"},
-    {"type": "custom_tool_call_output", "call_id": "c3", "output": "1"},
-]
+    {"type": "custom_tool_call_output", "call_id": "c3", "output": "1"}
+]  # fmt: skip
 
 
 @exchange([], stores=DATABASES)
@@ -50,26 +44,15 @@ async def test_items_on_pages_in_both_orders(x: Exchange) -> None:
     ids = [item["id"] for item in (await x.get(items, order="asc", limit=100))["data"]]
     for order in ("asc", "desc", None):
         for limit, after in (
-            (1, None),
-            (3, ids[1]),
-            (3, ids[2]),
-            (5, ids[-4]),
-            (20, ids[0]),
-            (1, ids[-1]),
-            (len(ids) - 1, None),
-            (len(ids), None),
-        ):
+            (1, None), (3, ids[1]), (3, ids[2]), (5, ids[-4]), (20, ids[0]), (1, ids[-1]), (len(ids) - 1, None), (len(ids), None)
+        ):  # fmt: skip
             await x.rows(items, "id", "type", order=order, limit=limit, after=after)
     for item in (ids[1], ids[3], ids[5], ids[1] + "x", "msg_xYQ_0en0", "rs_1"):
         await x.get(f"{items}/{item}")
     for wrong in (
-        {"limit": 0},
-        {"limit": 101},
-        {"order": "up"},
-        {"after": "nothing"},
-        {"after": "msg_xYQ_0en0"},
-        {"after": ids[2].replace("_2e", "_99e")},
-    ):
+        {"limit": 0}, {"limit": 101}, {"order": "up"}, {"after": "nothing"}, {"after": "msg_xYQ_0en0"},
+        {"after": ids[2].replace("_2e", "_99e")}
+    ):  # fmt: skip
         await x.get(items, **wrong)
 
 
@@ -93,13 +76,9 @@ async def test_conversations_of_people_are_made_changed_and_deleted(x: Exchange)
         await x.get(f"{ALL}/{path}")
     long = {"k" * 65: "v"}
     for metadata in (
-        long,
-        {"k": "v" * 513},
-        {"k": 5},
-        {str(at): "v" for at in range(17)},
-        {"k" * 64: "v" * 512},
-        {str(at): "v" for at in range(16)},
-    ):
+        long, {"k": "v" * 513}, {"k": 5}, {str(at): "v" for at in range(17)}, {"k" * 64: "v" * 512},
+        {str(at): "v" for at in range(16)}
+    ):  # fmt: skip
         await x.post(ALL, metadata=metadata)
     await x.rows("/v1/sessions", "id", "user_id", "status", limit=50)
 

@@ -74,6 +74,26 @@ async def test_limits_and_wrong_commands(x: Exchange) -> None:
         await say(x, files, "run", command)
 
 
+@exchange()
+async def test_limits_of_numbers(x: Exchange) -> None:
+    """Of files, of changes that wait for a review, and of what is changed at once."""
+    files, records = files_of(x), x.served.native.records(("memory_files",), user_id="ada")
+    for start in range(0, 999, 37):
+        await records.change([records.make_put(f"d/{start + at:03}", "ä\n" * (at % 3)) for at in range(37)])
+    x.note("listed", (await files.view("/memories")).splitlines()[-3:])
+    for name, *given in (
+        ("create", "/memories/last", "x"), ("create", "/memories/more", "x"), ("insert", "/memories/last", 0, "y"),
+        ("rename", "/memories/d", "/memories/e"), ("list_paths", 3), ("view", "/memories/e/001"), ("list_versions", "/memories/e/998"),
+        ("delete", "/memories/e"), ("list_paths", 3), ("create", "/memories/more", "x"),
+    ):  # fmt: skip
+        await say(x, files, name, *given)
+    for number in range(99):
+        await files.hold({"command": "delete", "path": f"/memories/{number}"})
+    for number in (99, 100, 0):
+        await say(x, files, "hold", {"command": "delete", "path": f"/memories/{number}"})
+    await x.rows(FILES, "id", limit=100, after=97)
+
+
 @exchange(stores=DATABASES)
 async def test_versions(x: Exchange) -> None:
     files = files_of(x)
@@ -108,15 +128,8 @@ async def test_held_changes(x: Exchange) -> None:
     ):
         await x.get(FILES, **query)
     for number, decision in (
-        (2, "accept"),
-        (1, "accept"),
-        (2, "accept"),
-        (2, "accept"),
-        (3, "accept"),
-        (3, "reject"),
-        (5, "maybe"),
-        (4, "reject"),
-    ):
+        (2, "accept"), (1, "accept"), (2, "accept"), (2, "accept"), (3, "accept"), (3, "reject"), (5, "maybe"), (4, "reject")
+    ):  # fmt: skip
         await x.post(f"{FILES}/{number}/review", decision=decision)
     await x.post(f"{FILES}/1/review?agent=guide", decision="accept")
     await x.post(f"{FILES}/x/review", decision="accept")

@@ -192,8 +192,11 @@ CITING: tuple[dict[str, Any], ...] = (
 
 
 def remember_once(body: dict[str, Any]) -> Any:
-    asked = body["messages"][-1]["role"] == "user"
-    return Reply(tool_calls=[("memory", {"action": "remember", "content": "Tea is green"})]) if asked else "Done."
+    last = body["messages"][-1]
+    call = {"action": "remember", "content": "Tea is green"}
+    if last["content"].startswith("mem_"):
+        call = {"action": "forget", "id": last["content"]}
+    return Reply(tool_calls=[("memory", call)]) if last["role"] == "user" else "Done."
 
 
 @exchange(remember_once, GUIDE)
@@ -205,3 +208,10 @@ async def test_what_a_reply_cites_is_not_the_words_of_the_user(x: Exchange) -> N
         await x.served.chat("Keep that.", session_id=f"s{number}", user=f"u{number}", model="guide")
         x.seen["default"] = len(x.served.upstream.requests)
         await x.rows(MEMORIES, "content", "origin", "status", "sources", user_id=f"u{number}")
+    for number, decision in ((1, "reject"), (2, "accept")):
+        (held,) = await x.rows(MEMORIES, "id", user_id=f"u{number}")
+        await review(x, held["id"], decision)
+        await x.served.chat(held["id"], session_id=f"s{number}", user=f"u{number}", model="guide")
+        x.note("forget", x.served.sent["messages"][-1]["content"])
+        x.seen["default"] = len(x.served.upstream.requests)
+        await x.rows(MEMORIES, "content", user_id=f"u{number}", status="rejected")

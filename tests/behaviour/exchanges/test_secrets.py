@@ -16,11 +16,8 @@ PATTERNS = "patterns: [{regex: 'EMP-\\d{6}', label: employee}, {regex: '(?i)pass
 async def send_secrets(x: Exchange) -> None:
     await x.served.rest.given("s", user("Hello."))
     turn = [
-        user(f"{KEY} {OWN}."),
-        calls(("c", "find", {"url": URL})),
-        result("c", f"password: {OWN} {KEY}"),
-        assistant(f"At {URL}."),
-    ]
+        user(f"{KEY} {OWN}."), calls(("c", "find", {"url": URL})), result("c", f"password: {OWN} {KEY}"), assistant(f"At {URL}.")
+    ]  # fmt: skip
     for said in (
         [user(f"Use {KEY}, please.")], [user([{"type": "text", "text": URL}])], [user("x", name=OWN)], [user("x", metadata={"k": KEY})],
         [assistant(f"The {KEY}")], turn[1:], [user(f"password: [REDACTED:employee]{OWN} x[REDACTED:password] password=a[REDACTED:b]c")],
@@ -30,25 +27,12 @@ async def send_secrets(x: Exchange) -> None:
         await x.send("POST", "/v1/sessions/s/messages", {"messages": said})
     for path, body in (
         ("/v1/sessions", {"id": "t", "system_messages": [system(KEY)]}),
-        ("/v1/sessions", {"id": "u", "metadata": {"k": {OWN: URL}}}),
-        ("/v1/sessions", {"id": OWN, "state": {"a": KEY}}),
+        ("/v1/sessions", {"id": "u", "metadata": {"k": {OWN: URL}}}), ("/v1/sessions", {"id": OWN, "state": {"a": KEY}}),
         ("/v1/memories", {"content": f"The password: {OWN}", "user_id": "ada", "metadata": {"k": KEY}}),
         ("/v1/chat/completions", {"session_id": "c", "messages": [user(f"{KEY} {OWN}")]}),
         ("/v1/chat/completions", {"session_id": "c", "messages": [user("Once more.")]}),
-        (
-            "/v1/chat/completions",
-            {
-                "session_id": "c",
-                "messages": [
-                    user(f"{KEY} {OWN}"),
-                    assistant(REPLIES[0]),
-                    user("Once more."),
-                    assistant("Yes."),
-                    user("Third."),
-                ],
-            },
-        ),
-    ):
+        ("/v1/chat/completions", {"session_id": "c", "messages": [user(f"{KEY} {OWN}"), assistant(REPLIES[0]), user("Once more."), assistant("Yes."), user("Third.")]})
+    ):  # fmt: skip
         await x.send("POST", path, body)
     changes: tuple[tuple[str, str, Any], ...] = (
         ("PATCH", "/v1/sessions/s", {"metadata": {"m": KEY}}), ("PATCH", "/v1/sessions/s/state", {"user:a": URL, OWN: 1}),

@@ -107,6 +107,19 @@ async def test_parts_that_are_not_spoken_are_not_found(world: World) -> None:
 
 
 @CALLER
+async def test_neighbours_are_beyond_what_was_taken_back(world: World) -> None:
+    async with world.open() as hf:
+        session = await hf.given(
+            "s", user("Kelp is cut at low tide."), *[assistant(f"{at}") for at in range(40)], user="ada"
+        )
+        await session.append(user("And soup?"), retire_from=1)
+        await hf.settle()
+        for query, side, text in (("kelp", "after", "And soup?"), ("soup", "before", "Kelp is cut at low tide.")):
+            hit = (await hf.search(query, user="ada", neighbours=1))[0]
+            assert [one["text"] for one in (hit.get("neighbours") or hit)[side]] == [text]
+
+
+@CALLER
 async def test_results_of_tools_are_not_among_the_neighbours(world: World) -> None:
     async with world.open() as hf:
         rounds = [one for at in "ab" for one in (calls((at, "tide", {})), result(at, "low"))]
