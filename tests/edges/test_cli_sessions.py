@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -11,10 +10,6 @@ import pytest
 from tests.edges.cli_kit import make_session, sessions, store
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
-
-
-def ids(*args: str) -> list[str]:
-    return [one["id"] for one in json.loads(sessions("list", "--json", *args).stdout)]
 
 
 # -- list ----------------------------------------------------------------------
@@ -37,19 +32,6 @@ def test_stored_text_cannot_control_the_terminal_or_imitate_a_heading() -> None:
     assert r"\x1b]0;title\x07 \x9b2J" in shown
     assert "\n        turn 7\n" in shown
     assert "[bold]x[/bold]" in shown
-
-
-# -- delete --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("typed", "code", "left"), [("y\n", 0, []), ("n\n", 1, ["a"]), ("\n", 1, ["a"])])
-def test_delete_asks_on_a_terminal(typed: str, code: int, left: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    store(make_session("x", name="a"))
-    monkeypatch.setattr("holdfast.cli.command.is_interactive", lambda: True)
-    result = sessions("delete", "a", input=typed)
-    assert result.exit_code == code
-    assert "a of user default, 1 message" in result.stderr
-    assert ids() == left
 
 
 # -- a real process --------------------------------------------------------------

@@ -110,15 +110,3 @@ async def test_message_erased_during_reranking_is_not_shown() -> None:
         await at.hf.erase(at.ref("a"), 3)
         goes_on.set()
         assert [hit.seq for hit in (await search).hits] == [2, 1, 0]
-
-
-# -- failures -------------------------------------------------------------------
-
-
-async def test_unreachable_reranker_keeps_the_order() -> None:
-    rerank = RerankSettings(base_url="http://127.0.0.1:9/v2", model="m")
-    async with open_talks(index=IndexSettings(rerank=rerank)) as at:
-        await at.add_messages("a", *LINES)
-        results = await at.hf.search("kelp", "ada")
-        assert len(results.hits) == 10
-        assert results.notes[0].startswith("not reranked: the reranker")

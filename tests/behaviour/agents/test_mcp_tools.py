@@ -126,3 +126,28 @@ async def test_a_tool_that_appears_later_is_offered() -> None:
         await served.chat("And?", model="a")
         assert await results(served) == ["learnt", "late"]
         assert "stub_late" in names(served)
+
+
+PAGED = """
+import anyio, mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+async def list_tools(_, params):
+    at = int((params and params.cursor) or 0)
+    tool = types.Tool(name=f"tool{at}", input_schema={"type": "object"})
+    return types.ListToolsResult(tools=[tool], next_cursor=str(at + 1) if at < 4 else None)
+
+async def main():
+    server = Server("paged", on_list_tools=list_tools)
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+anyio.run(main)
+"""
+
+
+async def test_a_list_of_tools_is_read_to_its_last_page() -> None:
+    async with gateway(lambda _: "ok", stub(args=["-c", PAGED])) as served:
+        await served.chat("Go", None, model="a")
+        assert names(served) == {f"stub_tool{at}" for at in range(5)}

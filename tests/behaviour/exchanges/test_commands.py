@@ -114,6 +114,7 @@ async def test_commands_that_change_sessions(x: Exchange) -> None:
         "sessions annotate s 0 --user ada --unpin",
         "sessions annotate s 2 --user ada --lift two",
         "sessions annotate s 2 --user ada --lift all",
+        "sessions annotate s 99 --user ada --lift all",
         "facts s --user ada --pin 4.0",
         "facts s --user ada --drop 0.0",
         "facts s --user ada --reset 4.0",
@@ -136,4 +137,6 @@ async def test_commands_that_change_sessions(x: Exchange) -> None:
     await x.run("sessions", "import", "-", given='{"id": "x"\n{"id": 7}')
     await x.run("sessions", "delete", "in", "--user", "ada", given="n\n")
     await x.run("sessions", "delete", "in", "--user", "ada", given="y\n")
+    for typed, *rest in (("n\n", "in", "--user", "eve"), ("\n", "in", "--user", "eve"), ("y\n", "in", "--user", "eve"), ("n\n", "--user", "eve"), ("y\n", "--user", "eve")):  # fmt: skip
+        await x.run("sessions", "delete", *rest, given=typed, terminal="utf-8")
     await run(x, "sessions export --all", "sessions list", both=False)

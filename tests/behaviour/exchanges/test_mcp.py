@@ -51,7 +51,18 @@ async def work(x: Exchange, headers: Mapping[str, str] | None, query: str = "") 
     memories = [f"holdfast://memories/{one['data'][0]['id']}" for one in known]
     async with connect(x.served.url, headers, query) as client:
         tools = (await client.list_tools()).tools
-        x.note(f"tools for {query or 'a key'}", [one.name for one in tools])
+        x.note(
+            f"tools for {query or 'a key'}",
+            [
+                [
+                    one.name,
+                    one.annotations.read_only_hint,
+                    one.annotations.destructive_hint,
+                    one.annotations.idempotent_hint,
+                ]
+                for one in tools
+            ],
+        )
         first = await use(
             client, x, "remember", content="Deploys on Fridays.", tags=["d"], type="procedural", importance=0.8
         )

@@ -139,6 +139,9 @@ async def test_calls_of_a_session(x: Exchange) -> None:
 HANDLES: Final[tuple[Step, ...]] = (
     ("create", lambda hf, s, w: hf.create("a", user_id=w, agent="clerk", system_messages=["Be kind."], state={"n": 1}, metadata={"m": 2}, ttl=5000)),
     ("create again", lambda hf, s, w: hf.create("a", user_id=w)),
+    ("create badly named", lambda hf, s, w: hf.create(7, user_id=w)),
+    ("session of a bad agent", lambda hf, s, w: hf.session("b", user_id=w, agent=7)),
+    ("get badly named", lambda hf, s, w: hf.get(7, user_id=w)),
     ("session of an agent", lambda hf, s, w: hf.session("b", user_id=w, agent="clerk", system="Be short.")),
     ("session again", lambda hf, s, w: hf.session("b", user_id=w, system=[system("Other.")])),
     ("get", lambda hf, s, w: hf.get(ref(w, "b"))),

@@ -179,7 +179,7 @@ async def run_command(
 ) -> Printed:
     """Run `holdfast ARGUMENTS` in a thread of this process, with `given` as its input, at the time of `clock`.
 
-    `terminal` is the encoding of a terminal on which the command draws, in place of a file.
+    `terminal` is the encoding of a terminal on which the command draws and asks, in place of a file.
     """
 
     def run() -> Result:
@@ -187,8 +187,8 @@ async def run_command(
         with pytest.MonkeyPatch.context() as patch:
             if clock is not None:
                 patch.setitem(defaults, "clock", clock)
-            for module in ("sessions", "explain") if terminal else ():
-                patch.setattr(f"holdfast.cli.{module}.is_output_terminal", lambda: True)
+            for name in ("sessions.is_output_terminal", "explain.is_output_terminal", "command.is_interactive"):
+                patch.setattr(f"holdfast.cli.{name}", lambda: True) if terminal else None
             return CliRunner(charset=terminal or "utf-8").invoke(
                 commands, [*arguments], prog_name="holdfast", input=given, env=env
             )
