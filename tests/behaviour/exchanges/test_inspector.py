@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import html
+import re
 from typing import Final
 from urllib.parse import quote
 
@@ -83,6 +85,9 @@ async def test_lists_of_sessions_memories_and_state(x: Exchange) -> None:
         await x.served.http.post("/v1/sessions/long/messages", json={"messages": turns[at : at + 100]})
     for path in ("moved?user_id=ada", "long", "long?at=0", "long?at=200", "long?at=301", "long?at=599"):
         await x.page(f"/inspect/sessions/{path}")
+    for kind in ("jsonl", "markdown"):
+        export = (await x.served.http.get(f"/inspect/sessions/long/export?format={kind}")).text
+        x.note(kind, [export.count("More 149"), len(export.splitlines())])
     (memory,) = await x.rows("/v1/memories", "id", user_id="bob")
     for query in ("", "?q=who+likes+word1", "?q=zebra", "?q=+", ""):
         await x.page(f"/inspect/memories/{memory['id']}{query}")
@@ -109,3 +114,34 @@ async def test_pages_for_each_role(x: Exchange) -> None:
             await x.page(path)
         for path in ("/v1/sessions", "/v1/memories", "/v1/deletions"):
             await x.rows(path, "id", "user_id", headers=bearer(key))
+
+
+async def turn_pages(x: Exchange, path: str) -> None:
+    """Go through the pages of a list; write down how each begins and ends, and how many lines it has."""
+    while path:
+        at = len(x.lines)
+        page = await x.page(path)
+        x.lines[at + 14 : max(at + 14, len(x.lines) - 3)] = [f"    … of {len(x.lines) - at} lines"]
+        more = re.search(r'<a href="([^"]+)" rel="next"', page)
+        path = html.unescape(more[1]) if more else ""
+
+
+@exchange()
+async def test_lists_that_are_longer_than_a_page(x: Exchange) -> None:
+    http, state = x.served.http, {f"{scope}k{n:03}": n for scope in ("", "user:", "app:") for n in range(202)}
+    await http.post("/v1/sessions", json={"id": "s", "state": state})
+    puts = [{"op": "put", "namespace": [space], "key": f"r{n:02}", "value": n} for n in range(51) for space in ("a", "b")]  # fmt: skip
+    more = [*puts, *({"op": "put", "namespace": [f"n{n:03}", "x"], "key": "r", "value": "heron", "text": "heron"} for n in range(201))]  # fmt: skip
+    for at in range(0, len(more), 100):
+        await http.post("/v1/records?user_id=default", json={"changes": more[at : at + 100]})
+    for n in range(103):
+        for name in (f"f{n:03}", f"user:f{n:03}", "v"):
+            await http.put(f"/v1/sessions/s/artifacts/{name}.txt", content=b"One.")
+        await http.post("/v1/memories", json={"content": f"Fact {n} of {n * n}.", "user_id": "default"})
+        await http.post("/v1/sessions", json={"id": f"gone{n}"})
+        await http.delete(f"/v1/sessions/gone{n}")
+    for path in ("state?", "state?scope=user&", "state?scope=user&q=k1&", "sessions/s/state?", "state/records?scope=user&", "state/records?scope=user&namespace=a&order=desc&", "state/records?scope=user&namespace=b&prefix=r1&", "state/records?scope=user&q=heron&", "artifacts?", "artifacts?session_id=s&", "sessions/s/artifacts/v.txt?", "memories?scope=user&owner=default&", "memories?scope=user&owner=default&order=asc&", "deletions?"):  # fmt: skip
+        await turn_pages(x, f"/inspect/{path.rstrip('&?')}")
+    keys = [await x.served.create_key(role="admin", name=f"key {n}") for n in range(52)]
+    await sign_in(x.served, keys[0])
+    await turn_pages(x, "/inspect/keys")

@@ -393,14 +393,17 @@ async def test_a_message_is_sent_from_the_playground_without_a_script() -> None:
         (Reply(text="Half of it", error="overheated", cut_after=3, stream=True), "overheated"),
     ],
 )
-async def test_the_playground_streams_a_reply_as_plain_text(reply: Reply, streamed: str) -> None:
-    async with gateway([reply]) as served:
+@pytest.mark.parametrize("hidden", ["", "admin"])
+async def test_the_playground_streams_a_reply_as_plain_text(reply: Reply, streamed: str, hidden: str) -> None:
+    """Who may not see what messages say gets errors and no words."""
+    async with gateway([reply], f"inspector: {{hide_content: [{hidden}]}}") as served:
         data = {"csrf": await read_csrf(served, "/inspect/playground"), "message": "Hi.", "session_id": "s"}
         headers = {"accept": "text/event-stream"}
         answer = await served.http.post("/inspect/playground/send", data=data, headers=headers)
         assert answer.headers["content-type"] == "text/plain; charset=utf-8"
         assert answer.headers["x-next"] == "/inspect/playground?session_id=s"
-        assert streamed in answer.text
+        assert (streamed in answer.text) is (not hidden or reply.error is not None)
+        assert not hidden or answer.text.startswith("\x1e") is (reply.error is not None)
         assert (await served.rest.session("s").messages())[0]["content"] == "Hi."
 
 
