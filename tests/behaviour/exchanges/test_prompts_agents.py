@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.testing import Reply
+from holdfast.testing import Reply, ScriptedUpstream
 from tests.behaviour.kit import Speakers
 from tests.behaviour.kit.exchanges import Exchange, exchange
 from tests.behaviour.kit.prompts import prompt, say, talk
@@ -68,3 +68,17 @@ async def test_what_agents_see_of_parts_and_calls_of_others(x: Exchange) -> None
     await prompt(x, "s", agent="other", strategy="digest", budget=300, dialect="anthropic")
     await x.rows("/v1/search", "text", "role", q="pier parcel", agent="plan")
     await x.get("/v1/sessions/s/explain", agent="verdict", q="pier 7")
+
+
+MINI: Any = {"mini": (lambda: ScriptedUpstream(["Short."] * 20), {"model": "gpt-mini", "context_window": 4000})}
+
+
+@exchange(["Long."] * 20, "agents: {zoe: {instruction: Be Zoe.}, abe: {instruction: Be Abe., llm: mini, sub_agents: [eve]}, eve: {instruction: Be Eve.}}", models=MINI)  # fmt: skip
+async def test_who_sent_each_call_is_found(x: Exchange) -> None:
+    for root in (None, "zoe", "abe"):
+        await x.post("/v1/sessions", id=f"s-{root}", agent=root)
+        for fields in ({}, {"model": "mini"}, {"model": "gpt-mini"}, {"model": "zoe"}, {"agent": "abe"}, {"agent": "zoe", "model": "mini"}, {"budget": 900}, {"model": "mini", "budget": 700}):  # fmt: skip
+            await say(x, f"s-{root}", "And?", **fields)
+        for row in await x.rows(f"/v1/sessions/s-{root}/calls", "id", limit=100):
+            rebuilt = (await x.served.http.get(f"/v1/sessions/s-{root}/calls/{row['id']}")).json()
+            x.note(row["id"], [rebuilt["call"]["agent"], rebuilt["call"]["model"], rebuilt["exact"]])
