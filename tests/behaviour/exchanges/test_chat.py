@@ -9,6 +9,7 @@ from tests.behaviour.kit import assistant, calls, result, system, user
 from tests.behaviour.kit.exchanges import Exchange, exchange
 
 CHAT: Final = "/v1/chat/completions"
+CLAUDE: Final = {"anthropic-version": "2023-06-01"}
 LOOK: Final = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 USAGE: Final = {
     "prompt_tokens": 20,
@@ -212,12 +213,18 @@ async def test_models_and_agents_by_their_names(x: Exchange) -> None:
         {"after_id": "odd"},
     ]
     for page in pages:
-        await x.get("/v1/models", {"anthropic-version": "2023-06-01"}, **page)
+        await x.get("/v1/models", CLAUDE, **page)
     for name in ("default", "small", "abe", "zoe", "gpt-small", "gpt-4o", "odd", "Abe"):
         await x.get(f"/v1/models/{name}")
         await x.post(CHAT, model=name, messages=[user("Hi."), assistant("Ho."), user("So?")], user="ada")
     await x.post(CHAT, model="small", agent="abe", messages=[user("Hi.")], user="ada")
     await x.rows("/v1/sessions", "id", "agent", "turns", "message_count", limit=50)
+
+
+@exchange(upstream=lambda: ScriptedUpstream(models=[f"m{at}" for at in range(25)]))
+async def test_how_many_models_a_page_has(x: Exchange) -> None:
+    for headers, query in (({}, {}), (CLAUDE, {}), (CLAUDE, {"limit": 24}), (CLAUDE, {"after_id": "m19"})):
+        await x.rows("/v1/models", "id", headers=headers, **query)
 
 
 THOUGHT: Final = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+import re
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -15,8 +17,9 @@ import pytest
 
 from holdfast.errors import ModelUnavailable
 from holdfast.testing import Gate, Reply, ScriptedUpstream
-from tests.behaviour.kit import UPSTREAM_KEY, Served, gateway, tune_models
+from tests.behaviour.kit import UPSTREAM_KEY, Served, answer_of, gateway, tune_models
 from tests.behaviour.kit.anthropic import AnthropicUpstream
+from tests.behaviour.kit.gateway import model_fields
 
 TEXT = "one two three"
 
@@ -459,3 +462,29 @@ async def test_pause_that_an_upstream_asks_for(
         assert refused.value.retry_after == seconds
         assert len(pauses) == 3 * (attempts - 1)
         assert all(seconds <= pause <= seconds * 1.1 for pause in pauses)
+
+
+async def test_a_connection_is_used_again_although_its_answer_ends_late() -> None:
+    connections = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        with suppress(asyncio.IncompleteReadError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                await reader.readexactly(int(re.search(rb"(?i)content-length: (\d+)", head)[1]))  # type: ignore[index]
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+                )
+                for event in (make_event(**make_chunk("stop", content="Yes.")), b"data: [DONE]\n\n"):
+                    writer.write(b"%x\r\n%b\r\n" % (len(event), event))
+                await writer.drain()
+                await asyncio.sleep(0.02)
+                writer.write(b"0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as upstream:
+        llm = model_fields(f"http://127.0.0.1:{upstream.sockets[0].getsockname()[1]}/v1")
+        async with gateway(None, f"llms: {{default: {json.dumps(llm)}}}") as served:
+            for _ in range(3):
+                assert answer_of(await served.chat("Well?")) == "Yes."
+            assert len(connections) == 1
