@@ -11,6 +11,11 @@ from tests.behaviour.kit.seams import numbered_keys
 DAY = 86_400_000
 
 
+def memory(text: str) -> str:
+    """A tool of the name that the server's own has."""
+    return text
+
+
 async def make(x: Exchange, by: str | None = None, **fields: Any) -> str:
     """Create a key, without writing that down; return it."""
     answer = await x.served.http.post("/v1/keys", json=fields, headers=bearer(by) if by else {})
@@ -268,3 +273,24 @@ async def test_hosts_and_origins(x: Exchange) -> None:
         key = await make(y, role="admin")
         for headers in tried:
             await try_all(y, f"no hosts, with a key {headers}", {**headers, **bearer(key)}, one)
+
+
+@exchange(["Yes."] * 9, "agents: {clerk: {memory: {enabled: true}, tools: [memory]}}", tools=[memory])
+async def test_wrong_addresses_and_fields(x: Exchange) -> None:
+    await x.post("/v1/sessions", id="s")
+    pages = "&".join(f"p{n}=1" for n in range(51))
+    for path in (
+        "sessions?limit=1&limit=1", f"sessions?{pages}", "sessions?user_id=%FF", "sessions?user_id=", "sessions?text=a", "search?text=a", "search?q=%20", "search?q=" + "q" * 8_001,
+        "sessions/%FF", "responses/r?include[]=a&include[]=b", "responses/r?include[]=reasoning.encrypted_content&stream=odd", "status?since=2023-11-15&until=2023-11-14",
+        "status?since=2023-01-01&step=5m", "status?since=2023-11-14&until=2023-11-14&step=1d", "status?step=2d", "sessions/s/messages/1e3", "sessions/s/explain?q=" + "q" * 2_001,
+        "workspaces/clerk/history", "memories/none", "deletions?limit=0",
+    ):  # fmt: skip
+        await x.get(f"/v1/{path}")
+    for fields in ({"request": {"model": "m"}}, {"request": {"odd": 1}}, {"request": {"temperature": 0}}, {"messages": "Hi."}, {"messages": [user("Hi.")], "budget": 300, "recall": "off"}):  # fmt: skip
+        await x.post("/v1/sessions/s/turns", **fields)
+    for fields in ({"sources": [{"session_id": "s"}] * 51}, {"sources": [{"session_id": "s", "seqs": [-1]}]}, {"importance": 2}):  # fmt: skip
+        await x.post("/v1/memories", content="Tea.", **fields)
+    for fields in ({"interrupt": {"chars": 1}}, {"memory": "server", "model": "clerk"}, {"session_id": "%2F"}):  # fmt: skip
+        await x.post("/v1/chat/completions", messages=[user("Hi.")], session_match="off", **fields)
+    await x.send("POST", "/v1/chat/completions", rb'{"messages": [{"role": "user", "content": "Hi \ud83d"}]}')
+    await x.post("/v1/workspaces/clerk/checkpoint", note="Now.")

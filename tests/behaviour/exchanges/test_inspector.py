@@ -145,3 +145,34 @@ async def test_lists_that_are_longer_than_a_page(x: Exchange) -> None:
     keys = [await x.served.create_key(role="admin", name=f"key {n}") for n in range(52)]
     await sign_in(x.served, keys[0])
     await turn_pages(x, "/inspect/keys")
+
+
+ODD: Final = {"many": {f"n{n}": n for n in range(13)}, "deep": [[[[1]]]], "none": [], "no": {}, "long": "x" * 2_001, "off": "\x1b[2J", "p": 1.5, "list": [*range(320)]}  # fmt: skip
+ODD_PARTS: Final = [{"type": "text", "text": "See"}, {"type": "refusal", "refusal": "I cannot."}, {"type": "odd", "a": 1}, {"type": "thinking", "thinking": "Hm."}, {"type": "redacted_thinking", "data": "x"}, {"type": "video_frames", "frames": []}, {"type": "image_url", "image_url": {"url": "https://a.example/p.png"}}]  # fmt: skip
+
+
+@exchange(answer, 'agents: {"c d": {context: {strategy: token_window, budget: 300}}}')
+async def test_odd_contents_and_addresses(x: Exchange) -> None:
+    await x.post("/v1/sessions", id="s", agent="c d", system_messages=["Be brief."])
+    said = [user(ODD_PARTS), {**calls(("c1", "find", ODD), ("c2", "look", {})), "reasoning_content": "Let me see."}, result("c1", "y" * 5_001), result("c2", '[{"a": "' + "z" * 150 + '"}]'), assistant("Found."), user("And now?"), calls(("c3", "find", {}))]  # fmt: skip
+    await x.served.http.post("/v1/sessions/s/messages", json={"messages": said})
+    for path in ("", "?view=raw", "/messages/0", "/messages/1", "/messages/2", "/turns/0", "/turns/9", "?at=x", "/nothing"):  # fmt: skip
+        await x.page(f"/inspect/sessions/s{path}")
+    for path in ("sessions/s?go=3", "sessions/s?go=3&view=raw", "sessions/s?go=99", "sessions/s/messages/1/raw", "sessions/s/messages/9/raw", "sessions/s/export?format=markdown"):  # fmt: skip
+        await x.get(f"/inspect/{path}")
+    await x.served.http.post("/v1/sessions/s/messages", json={"messages": [result("c3", "{}"), assistant("There, " * 200)]})  # fmt: skip
+    for path in ("forgotten", "forgotten?q=brief", "forgotten?seq=0", "forgotten?q=there", "compactions?block=digest", "prompt?call=7"):  # fmt: skip
+        await x.page(f"/inspect/sessions/s/{path}")
+    for path in ("sessions?q=" + "q" * 8_001, "memories?scope=agent", "memories?scope=app&q=a&status=rejected", "memories?scope=app&q=a&status=quarantined", "playground?session_id=none&agent=c+d&budget=900&strategy=digest", "agents/c%20d"):  # fmt: skip
+        await x.page(f"/inspect/{path}")
+    for name, content in (("cut.txt", b"a" * 79_999 + "\u00fc".encode()), ("odd.txt", b"a\xff"), ("zero.txt", b"a\0"), ("none.txt", b"")):  # fmt: skip
+        await x.served.http.put(f"/v1/sessions/s/artifacts/{name}", content=content, headers={"content-type": "text/plain"})  # fmt: skip
+        await x.page(f"/inspect/sessions/s/artifacts/{name}")
+    await x.get("/inspect/sessions/s/artifacts/none.txt/content")
+    history = [user("One."), assistant((await x.served.chat([user("One.")], "t"))["choices"][0]["message"]["content"])]
+    await x.served.chat([*history, user("Two.")], "t")
+    await x.served.chat([*history, user("Two!")], "t")
+    await x.served.http.post("/v1/sessions/t/interrupt", json={"chars": 1})
+    await x.served.http.post("/v1/sessions/t/rewind", json={"at_turn": 0})
+    await x.page("/inspect/sessions/t")
+    await x.get("/inspect/sessions/t/export?format=markdown")
