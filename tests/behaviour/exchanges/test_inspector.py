@@ -21,6 +21,16 @@ async def test_each_page(x: Exchange) -> None:
     x.lines = []
     for path in PAGES:
         await x.page(path)
+    for filters in ("status=quarantined", "tag=taste", "tag=none"):
+        await x.page(f"/inspect/memories?scope=user&owner=default&{filters}")
+    memories = await x.rows("/v1/memories", "id", "content", user_id="default")
+    for _ in range(2):
+        for memory in memories:
+            await x.page(f"/inspect/memories/{memory['id']}?q=favourite+colour")
+        await x.served.http.delete("/v1/sessions/s")
+    await x.served.rest.delete_user("ada")
+    for query in ("", "?session_id=s", "?user_id=nobody"):
+        await x.page(f"/inspect/deletions{query}")
 
 
 async def fill_lists(x: Exchange) -> None:
@@ -139,8 +149,9 @@ async def test_lists_that_are_longer_than_a_page(x: Exchange) -> None:
             await http.put(f"/v1/sessions/s/artifacts/{name}.txt", content=b"One.")
         await http.post("/v1/memories", json={"content": f"Fact {n} of {n * n}.", "user_id": "default"})
         await http.post("/v1/sessions", json={"id": f"gone{n}"})
+        await http.post("/v1/sessions", json={"id": f"kept{n}"})
         await http.delete(f"/v1/sessions/gone{n}")
-    for path in ("state?", "state?scope=user&", "state?scope=user&q=k1&", "sessions/s/state?", "state/records?scope=user&", "state/records?scope=user&namespace=a&order=desc&", "state/records?scope=user&namespace=b&prefix=r1&", "state/records?scope=user&q=heron&", "artifacts?", "artifacts?session_id=s&", "sessions/s/artifacts/v.txt?", "memories?scope=user&owner=default&", "memories?scope=user&owner=default&order=asc&", "deletions?"):  # fmt: skip
+    for path in ("state?", "state?scope=user&", "state?scope=user&q=k1&", "sessions/s/state?", "state/records?scope=user&", "state/records?scope=user&namespace=a&order=desc&", "state/records?scope=user&namespace=b&prefix=r1&", "state/records?scope=user&q=heron&", "artifacts?", "artifacts?session_id=s&", "sessions/s/artifacts/v.txt?", "memories?scope=user&owner=default&", "memories?scope=user&owner=default&order=asc&", "deletions?", "sessions?", "sessions?sort=turns&"):  # fmt: skip
         await turn_pages(x, f"/inspect/{path.rstrip('&?')}")
     keys = [await x.served.create_key(role="admin", name=f"key {n}") for n in range(52)]
     await sign_in(x.served, keys[0])
@@ -163,7 +174,7 @@ async def test_odd_contents_and_addresses(x: Exchange) -> None:
     await x.served.http.post("/v1/sessions/s/messages", json={"messages": [result("c3", "{}"), assistant("There, " * 200)]})  # fmt: skip
     for path in ("forgotten", "forgotten?q=brief", "forgotten?seq=0", "forgotten?q=there", "compactions?block=digest", "prompt?call=7"):  # fmt: skip
         await x.page(f"/inspect/sessions/s/{path}")
-    for path in ("sessions?q=" + "q" * 8_001, "memories?scope=agent", "memories?scope=app&q=a&status=rejected", "memories?scope=app&q=a&status=quarantined", "playground?session_id=none&agent=c+d&budget=900&strategy=digest", "agents/c%20d"):  # fmt: skip
+    for path in ("sessions?q=" + "q" * 8_001, "memories?scope=agent", "memories?scope=app&q=a&status=rejected", "memories?scope=app&q=a&status=quarantined", "playground?session_id=none&agent=c+d&budget=900&strategy=digest", "agents/c%20d", "sessions/gone", "sessions/s/messages/99", "sessions/s/messages/x", "sessions/s/prompt?strategy=best", "sessions/s/artifacts/gone.md", "sessions/s/media/0/0", "memories/mem_0", "keys/none", "sessions?sort=colour", "nowhere"):  # fmt: skip
         await x.page(f"/inspect/{path}")
     for name, content in (("cut.txt", b"a" * 79_999 + "\u00fc".encode()), ("odd.txt", b"a\xff"), ("zero.txt", b"a\0"), ("none.txt", b"")):  # fmt: skip
         await x.served.http.put(f"/v1/sessions/s/artifacts/{name}", content=content, headers={"content-type": "text/plain"})  # fmt: skip
@@ -175,4 +186,5 @@ async def test_odd_contents_and_addresses(x: Exchange) -> None:
     await x.served.http.post("/v1/sessions/t/interrupt", json={"chars": 1})
     await x.served.http.post("/v1/sessions/t/rewind", json={"at_turn": 0})
     await x.page("/inspect/sessions/t")
-    await x.get("/inspect/sessions/t/export?format=markdown")
+    for kind in ("markdown", "jsonl", "json"):
+        await x.get(f"/inspect/sessions/t/export?format={kind}")

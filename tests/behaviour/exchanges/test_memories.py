@@ -175,7 +175,11 @@ async def test_owners(x: Exchange) -> None:
 @exchange()
 async def test_keys(x: Exchange) -> None:
     ids: dict[str, str] = {}
-    for name, owner in {"ada": {"user_id": "ada"}, "bob": {"user_id": "bob"}, "app": {"scope": "app"}}.items():
+    for name, owner in {
+        "ada": {"user_id": "ada"},
+        "bob": {"user_id": "bob"},
+        "app": {"scope": "app", "sources": [{"session_id": "s", "user_id": "bob"}]},
+    }.items():
         (ids[name],) = await keep(x, f"Tea of {name}", **{"user_id": None, **owner})
     (ids["guide"],) = await keep(x, "Tea of guide", user_id=None, agent="guide")
     keys = ({"user_id": "ada", "role": "write"}, {"role": "write"}, {"role": "read"}, {"role": "admin"})
@@ -190,7 +194,7 @@ async def test_keys(x: Exchange) -> None:
             await x.rows(MEMORIES, "content", **query)
             await x.rows(MEMORIES, "content", q="tea", **query)
         for owner in queries("", "user_id=bob", "scope=app", "agent=guide"):
-            for origin in (None, "summary"):
+            for origin in (None, "user", "summary"):
                 await keep(x, f"{number}{origin}{len(owner)}", origin=origin, **{"user_id": None, **owner})
         for user in ("ada", "bob"):
             await keep(x, "Said", sources=[{"session_id": "s"}, {"session_id": "s", "user_id": user}])

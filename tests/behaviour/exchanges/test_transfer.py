@@ -22,6 +22,7 @@ IMPORTED: list[dict[str, Any]] = [
     {"schema": 1, "messages": RETIRED, "calls": [CALL, {**CALL, "view": "v", "hash": "0a" * 16, "build": "AAA="}]},
     {"schema": 1, "messages": [user("[erased]", erased=True, tokens=7), user("x")], "system_messages": ["Sys."]},
     {"schema": 1, "messages": [LOOK, {"role": "note", "origin": [1]}, result("c1", "r"), result("c9", "-")]},
+    {"schema": 1, "messages": [system("inside"), user("a")], "system_messages": ["Beside."], "agent": "gone"},
 ]
 REFUSED: list[dict[str, Any]] = [
     {},
@@ -54,6 +55,10 @@ async def test_imports(x: Exchange) -> None:
         await x.put(S, **body)
     await x.rows("/v1/sessions", "id", "version", "status", "created_at", "updated_at", "turns", "tokens")
     await x.post(f"{S}/messages", messages=[user("next")])
+    for path in (S, f"{S}/messages", f"{S}/history", "/sessions/s"):
+        await x.put(S, **await x.get(path)) if path == S else await x.get(path)
+    await x.post("/v1/chat/completions", session_id="s", messages=[user("c")])
+    await x.patch(S, agent=None)
     await x.put("/v1/sessions/t?user_id=ada", messages=[user("Ada's")], user_id="bob", id="other")
     await x.put("/v1/sessions/t", messages=[user("Bob's")], user_id="bob")
     await x.put("/v1/sessions/t", messages=[user("nobody's")])

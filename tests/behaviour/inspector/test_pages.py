@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from tests.behaviour.kit import gateway, user
-from tests.behaviour.kit.inspector import HTML, PNG, SECRET, add_key, look, serve_filled, sign_in_as
+from tests.behaviour.kit.inspector import HTML, PNG, add_key, look, serve_filled, sign_in_as
 from tests.behaviour.kit.inspector_pages import PAGES, S
 
 
@@ -74,29 +74,6 @@ async def test_a_search_of_hidden_contents_answers_the_same_for_each_word(path: 
         assert pages[0].text.replace("launch", "nowhere") == pages[1].text
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "words"),
-    [
-        ("/inspect/sessions/gone", 404, "session"),
-        (f"{S}/messages/99", 404, "99"),
-        (f"{S}/messages/x", 400, "seq must be the number of a message"),
-        (f"{S}/prompt?strategy=best", 200, "unknown strategy 'best'; did you mean 'digest'?"),
-        (f"{S}/artifacts/gone.md", 404, "gone.md"),
-        (f"{S}/media/0/0", 404, ""),
-        ("/inspect/memories/mem_0", 404, ""),
-        ("/inspect/keys/none", 404, "none"),
-        ("/inspect/sessions?sort=colour", 400, "colour"),
-        ("/inspect/nowhere", 404, "Not found"),
-    ],
-)
-async def test_a_wrong_address_is_explained_on_a_page(path: str, status: int, words: str) -> None:
-    async with gateway() as served:
-        await served.rest.given("s", user("Hi."))
-        page = await look(served, path, status)
-        assert words in page.text
-        assert page.html.startswith("<!doctype html>")
-
-
 async def test_an_empty_server_shows_how_to_connect() -> None:
     async with gateway() as served:
         page = await look(served, "/")
@@ -115,18 +92,6 @@ async def test_the_inspector_can_be_switched_off() -> None:
         for path in ("/inspect/sessions", "/inspect/sign-in"):
             assert (await served.http.get(path, headers=HTML)).status_code == 404
         assert (await served.http.get("/v1/sessions")).status_code == 200
-
-
-async def test_a_session_is_exported_in_three_forms() -> None:
-    async with serve_filled() as served:
-        whole = await served.http.get(f"{S}/export")
-        assert whole.json()["id"] == "s"
-        assert 'filename="s.json"' in whole.headers["content-disposition"]
-        lines = (await served.http.get(f"{S}/export?format=jsonl")).text.splitlines()
-        assert len(lines) == 19
-        markdown = (await served.http.get(f"{S}/export?format=markdown")).text
-        assert "### 4. assistant" in markdown
-        assert (await served.http.get(f"{S}/messages/0/raw")).json()["content"].endswith(SECRET)
 
 
 async def test_files_and_media_are_served_so_that_a_browser_runs_nothing() -> None:

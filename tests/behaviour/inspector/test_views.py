@@ -17,7 +17,6 @@ from holdfast.testing import Reply
 from tests.behaviour.kit import Served, assistant, calls, gateway, result, texts, user
 from tests.behaviour.kit.inspector import HTML, add_key, look, serve_filled, sign_in, sign_in_as
 from tests.behaviour.kit.inspector_pages import S
-from tests.behaviour.kit.rest import ask
 from tests.behaviour.kit.seams import fast_updates
 
 LIST: Final = "/inspect/sessions"
@@ -114,19 +113,6 @@ async def test_the_list_tells_states_apart_filters_and_sorts(tmp_path: Path) -> 
         assert (await listing(served, "?sort=turns"))[:2] == ["old", "idle"]
         assert await listing(served, "?sort=tokens&order=asc") == ["running", "done", "idle", "old"]
         assert "since must be" in (await look(served, f"{LIST}?since=soon", 400)).text
-
-
-async def test_pages_of_the_list_cover_every_session_once() -> None:
-    async with gateway() as served:
-        for number in range(120):
-            await served.rest.create(f"s{number}")
-        seen, path = list[str](), LIST
-        while path:
-            page = (await look(served, path)).html
-            seen += listed(page)
-            more = re.search(r'<a href="([^"]+)" rel="next"', page)
-            path = html.unescape(more[1]) if more else ""
-        assert len(seen) == 120 == len(set(seen))
 
 
 async def test_a_search_marks_words_and_names_the_users_that_it_covered() -> None:
@@ -287,43 +273,6 @@ async def test_events_count_what_the_page_does_not_show_and_end_with_the_session
 # -- memories ------------------------------------------------------------------
 
 
-async def test_memories_are_filtered_paged_and_explained() -> None:
-    of = "/inspect/memories?scope=user&owner="
-    async with serve_filled() as served:
-        every = await look(served, f"{of}default")
-        assert "said by a web page, trust 0.1" in every.text
-        assert 'href="/inspect/sessions/s?at=0"' in every.html
-        assert 'Held for review <span class="badge warn">2</span>' in every.html
-        assert "Send money" in (await look(served, f"{of}default&status=quarantined")).text
-        assert "Send money" not in (await look(served, f"{of}default&tag=taste")).text
-        assert "No memory matches" in (await look(served, f"{of}default&tag=none")).text
-        asked = await look(served, f"{of}default&q=favourite+colour")
-        assert re.search(r"relevance 1.00 . recency 1.00 . importance and trust 0.90 \(words 1.00\)", asked.html)
-        assert f"curl {served.url}/v1/memories" in (await look(served, f"{of}nobody")).text
-        for number in range(60):
-            await served.rest.remember(f"Room {number} has {number} chairs", user="many")
-        first = await look(served, f"{of}many")
-        [more] = re.findall(r'href="([^"]*)" rel="next"', first.html)
-        second = await look(served, html.unescape(more))
-        assert (first.html.count("data-item"), second.html.count("data-item")) == (50, 10)
-
-
-async def test_a_memory_shows_its_sources_its_history_and_its_recalls() -> None:
-    async with serve_filled() as served:
-        rows = (await ask(served.http, "GET", "/v1/memories", user_id="default"))["data"]
-        green = next(row for row in rows if "green" in row["content"])
-        page = await look(served, f"/inspect/memories/{green['id']}")
-        assert "My favourite colour is blue" in page.text
-        assert 'href="/inspect/sessions/s/prompt?user_id=default"' in page.html
-        secret = next(row for row in rows if "launch" in row["content"])
-        where = f"/inspect/memories/{secret['id']}"
-        assert "Plan a trip to Oslo, please." in (await look(served, where)).text
-        missed = await look(served, f"{where}?q=favourite+colour")
-        assert "This question does not recall the memory" in missed.text
-        await served.rest.session("s").delete()
-        assert "which was deleted" in (await look(served, where)).text
-
-
 async def test_a_user_does_not_see_in_which_sessions_of_others_a_memory_of_the_app_was_recalled() -> None:
     async with gateway() as served:
         made = await served.rest.remember("The office closes at nine", app=True)
@@ -368,17 +317,6 @@ async def test_a_key_of_one_user_sees_its_sessions_only() -> None:
         await look(served, f"{LIST}?user_id=bob", 404)
         await look(served, f"{LIST}/theirs", 404)
         assert "Ada likes tea" in (await look(served, "/inspect/memories")).text
-
-
-async def test_receipts_are_found_by_an_id_that_one_knows_and_name_nobody() -> None:
-    async with serve_filled() as served:
-        await served.rest.session("s").delete()
-        await served.rest.delete_user("ada")
-        journal = await look(served, "/inspect/deletions")
-        assert "all data of a user" in journal.text
-        assert "ada" not in journal.text.split()  # ids are hexadecimal digits
-        assert (await look(served, "/inspect/deletions?session_id=s")).html.count("data-item") == 1
-        assert "No deletion of this id" in (await look(served, "/inspect/deletions?user_id=nobody")).text
 
 
 async def test_retention_previews_each_rule_and_changes_nothing() -> None:
