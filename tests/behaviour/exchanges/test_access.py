@@ -277,6 +277,7 @@ async def test_hosts_and_origins(x: Exchange) -> None:
 
 @exchange(["Yes."] * 9, "agents: {clerk: {memory: {enabled: true}, tools: [memory]}}", tools=[memory])
 async def test_wrong_addresses_and_fields(x: Exchange) -> None:
+    fields: dict[str, Any]
     await x.post("/v1/sessions", id="s")
     pages = "&".join(f"p{n}=1" for n in range(51))
     for path in (

@@ -175,11 +175,8 @@ async def test_owners(x: Exchange) -> None:
 @exchange()
 async def test_keys(x: Exchange) -> None:
     ids: dict[str, str] = {}
-    for name, owner in {
-        "ada": {"user_id": "ada"},
-        "bob": {"user_id": "bob"},
-        "app": {"scope": "app", "sources": [{"session_id": "s", "user_id": "bob"}]},
-    }.items():
+    of_app = {"scope": "app", "sources": [{"session_id": "s", "user_id": "bob"}]}
+    for name, owner in zip(("ada", "bob", "app"), table({"user_id": "ada"}, {"user_id": "bob"}, of_app), strict=True):
         (ids[name],) = await keep(x, f"Tea of {name}", **{"user_id": None, **owner})
     (ids["guide"],) = await keep(x, "Tea of guide", user_id=None, agent="guide")
     keys = ({"user_id": "ada", "role": "write"}, {"role": "write"}, {"role": "read"}, {"role": "admin"})

@@ -45,20 +45,20 @@ REFUSED: list[dict[str, Any]] = [
 
 @exchange((), AGENTS, stores=DATABASES)
 async def test_imports(x: Exchange) -> None:
-    """Each replaces the one before, or is the same; a refused one changes nothing."""
+    """Each replaces the one before, or is the same; a refused one changes nothing. A session of an agent that is gone stays usable."""
     for body in IMPORTED:
         await x.put(S, **body)
         await x.put(f"{S}?replace=false", **body)
         await x.get(S, retired=True, calls=True)
+    for path in (f"{S}/messages", f"{S}/history", "/sessions/s"):
+        await x.get(path)
+    await x.post("/v1/chat/completions", session_id="s", messages=[user("c")])
+    await x.patch(S, agent=None)
     await x.put(f"{S}?replace=false", messages=[user("other")])
     for body in REFUSED:
         await x.put(S, **body)
     await x.rows("/v1/sessions", "id", "version", "status", "created_at", "updated_at", "turns", "tokens")
     await x.post(f"{S}/messages", messages=[user("next")])
-    for path in (S, f"{S}/messages", f"{S}/history", "/sessions/s"):
-        await x.put(S, **await x.get(path)) if path == S else await x.get(path)
-    await x.post("/v1/chat/completions", session_id="s", messages=[user("c")])
-    await x.patch(S, agent=None)
     await x.put("/v1/sessions/t?user_id=ada", messages=[user("Ada's")], user_id="bob", id="other")
     await x.put("/v1/sessions/t", messages=[user("Bob's")], user_id="bob")
     await x.put("/v1/sessions/t", messages=[user("nobody's")])
