@@ -231,7 +231,7 @@ DATA: Final[tuple[Step, ...]] = (
     ("save", lambda hf, s, w: s.artifacts.save("a.txt", "One", metadata={"m": 1}, author="me")),
     ("save again", lambda hf, s, w: s.artifacts.save("a.txt", b"Two!", expect=0)),
     ("save late", lambda hf, s, w: s.artifacts.save("a.txt", "x", expect=0)),
-    ("save for the user", lambda hf, s, w: s.artifacts.save("user:b.csv", "1,2", mime_type="text/csv")),
+    ("save for the user", lambda hf, s, w: s.artifacts.save("user:b.csv", "1,2", mime_type="text/markdown")),
     ("load", lambda hf, s, w: s.artifacts.load("a.txt", 0)),
     ("load nothing", lambda hf, s, w: s.artifacts.load("a.txt", 9)),
     ("get an artifact", lambda hf, s, w: s.artifacts.get("a.txt")),
