@@ -264,12 +264,12 @@ def test_a_read_on_the_event_loop_has_one_snapshot(monkeypatch: pytest.MonkeyPat
     writer, reader = Writer(str(database)), Reader(str(database))
 
     def write() -> Steps[None]:
-        yield Query("learned_new", ("acme", "a", 1, b""))
+        yield Query("item_new", ("acme", "learned", "a", 1, "", b""))
 
     def read() -> Steps[list[int]]:
-        before = yield Query("learned_get", ("acme", "a"))
+        before = yield Query("item_get", ("acme", "learned", "a"))
         writer.run([Operation(write, writing=True)])
-        return [len(before), len((yield Query("learned_get", ("acme", "a"))))]
+        return [len(before), len((yield Query("item_get", ("acme", "learned", "a"))))]
 
     assert reader.run_briefly(Operation(read)) == ([0, 0], None)
     assert reader.run_briefly(Operation(read, single=True)) == ([1, 1], None)

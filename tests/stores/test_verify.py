@@ -55,9 +55,9 @@ TAMPERING = {
     ),
     "the session's total": ("UPDATE sessions SET total = total + 1", COUNTERS),
     "the session's messages": ("UPDATE sessions SET messages = messages + 1", COUNTERS),
-    "the session's turn": ("UPDATE sessions SET turn_id = turn_id + 1", COUNTERS),
+    "the session's turn": ("UPDATE sessions SET counts = CAST(json_set(counts, '$[1]', 99) AS BLOB)", COUNTERS),
     "the session's digest": ("UPDATE sessions SET digest = zeroblob(16)", COUNTERS),
-    "the session's anchor": ("UPDATE sessions SET anchor = 3", COUNTERS),
+    "the session's anchor": ("UPDATE sessions SET counts = CAST(json_set(counts, '$[3]', 3) AS BLOB)", COUNTERS),
     "no JSON": ("UPDATE entries SET payload = x'7b' WHERE seq = 1", "message 1 is damaged"),
 }
 """What is changed in the file, and what is reported: where to look first."""

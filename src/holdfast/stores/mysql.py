@@ -1,6 +1,7 @@
 """The MySQL and MariaDB store: a connection pool, and one transaction per write.
 
-MySQL commits each schema change by itself. So an interrupted migration continues with the step at which it stopped.
+MySQL commits each schema change by itself. An interrupted migration is run again from its beginning, so each statement of a migration must
+fail with an error of `_THERE` if it was run before.
 """
 
 from __future__ import annotations
@@ -53,15 +54,14 @@ class _Database(RemoteDatabase[Connection]):
         return [table for (table,) in await connection.execute(sql)]
 
     async def _read_applied(self, connection: Connection) -> dict[int, str] | None:
-        """Return the checksums of applied migrations; an interrupted migration is left out."""
-        sql = f"SELECT number, checksum, steps FROM {TABLE} WHERE number > 0 AND steps < 0"  # noqa: S608  # a constant
+        sql = f"SELECT number, checksum FROM {TABLE} WHERE number > 0"  # noqa: S608  # a constant
         try:
             rows = await connection.execute(sql)
         except StoreError as exc:
             if get_error_code(exc.__cause__) == _MISSING_TABLE:
                 return None
             raise
-        return {number: checksum for number, checksum, _ in rows}
+        return dict(rows)  # type: ignore[arg-type]
 
     @asynccontextmanager
     async def _begin_schema_change(self, connection: Connection) -> AsyncIterator[None]:
@@ -80,30 +80,19 @@ class _Database(RemoteDatabase[Connection]):
     async def _create_migrations_table(self, connection: Connection) -> None:
         await connection.execute(
             f"CREATE TABLE {TABLE} (number BIGINT NOT NULL PRIMARY KEY, name VARCHAR(64) NOT NULL,"
-            " checksum VARCHAR(64) NOT NULL, steps INT NOT NULL DEFAULT -1) ENGINE = InnoDB"
+            " checksum VARCHAR(64) NOT NULL) ENGINE = InnoDB"
             " CHARACTER SET ascii COLLATE ascii_bin"
         )
 
     async def _apply_migration(self, connection: Connection, migration: Migration) -> None:
-        """Apply one migration, statement by statement.
-
-        MySQL commits each statement by itself. The column `steps` counts the statements that were run, and is -1 when the migration is
-        complete. After a crash between a statement and its count, the statement is run again and fails with an error in `_THERE`, which is
-        ignored.
-        """
-        number = migration.number
-        begun = f"INSERT IGNORE INTO {TABLE} VALUES (?1, ?2, ?3, 0)"  # noqa: S608  # constants, all of them
-        where, done = f"SELECT steps FROM {TABLE} WHERE number = ?1", f"UPDATE {TABLE} SET steps = ?2 WHERE number = ?1"  # noqa: S608
-        await connection.execute(begun, (number, migration.name, migration.checksum))
-        first = (await connection.execute(where, (number,)))[0][0]
-        for at, step in enumerate(split_statements(migration.sql)[first:], first):
+        for step in split_statements(migration.sql):
             try:
                 await connection.execute(step, patience=UPGRADING)
             except StoreError as exc:
-                if at != first or get_error_code(exc.__cause__) not in _THERE:
+                if get_error_code(exc.__cause__) not in _THERE:
                     raise
-            await connection.execute(done, (number, at + 1))
-        await connection.execute(done, (number, -1))
+        row = (migration.number, migration.name, migration.checksum)
+        await connection.execute(f"INSERT INTO {TABLE} (number, name, checksum) VALUES (?1, ?2, ?3)", row)  # noqa: S608
 
     async def _connect(self) -> Connection:
         return await connect(self._address, self._name)

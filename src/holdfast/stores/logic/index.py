@@ -60,6 +60,10 @@ class LogicIndex(Handle):
     def for_tenant(self, tenant: str) -> Self:
         return type(self)(self.database, tenant, engine=self._engine, compress=self._compress, owner=False)
 
+    def _is_compared(self, dimensions: int) -> bool:
+        """Return True if the database compares vectors with this number of dimensions; below 0, they are compressed."""
+        return self._engine not in SCANNING and dimensions > 0
+
     def _get_queue(self, scope: Any) -> Hashable:
         return ("index", self.tenant, scope)
 
@@ -244,7 +248,7 @@ class LogicIndex(Handle):
         number, dimensions = models[model]
         _check_dimensions(model, dimensions, len(vector) // _NUMBER_BYTES)
         limit = NEAREST if lookup.limit is None else lookup.limit
-        if self._engine not in SCANNING and dimensions > 0:
+        if self._is_compared(dimensions):
             rows = yield Query("index_nearest", (number, *place.prefix, *place.filters, vector, limit))
             near = {row[0]: float(row[1]) for row in rows}
         else:

@@ -150,15 +150,13 @@ def decode_candidate(row: Row, count: TermCounter) -> Candidate:
     )
 
 
-def decode_progress(row: Row) -> Progress:
-    """Decode a source's progress from the columns identity, version, next_seq, talk, tool, epoch, removals and complete."""
-    identity, version, next_seq, talk, tool, epoch, removals, complete = row
-    return Progress(decode_text(identity), version, next_seq, talk, tool, epoch, removals, bool(complete))
+encode_progress = msgspec.json.Encoder().encode
+decode_progress = msgspec.json.Decoder(Progress).decode
 
 
 def decode_source(row: Row) -> tuple[Space, str, Progress]:
     """Decode a row of `index_sources_after` to space, id and progress."""
-    kind, name, id_, *progress = row
+    kind, name, id_, progress = row
     space = Space(cast(SpaceKind, decode_text(kind)), decode_text(name))
     return space, decode_text(id_), decode_progress(progress)
 

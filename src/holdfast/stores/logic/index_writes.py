@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import UNSET
-from msgspec.structs import astuple
 
 from holdfast.recall.base import Batch, Document, Progress, Space
 from holdfast.stores.logic.index_rows import (
@@ -19,6 +18,7 @@ from holdfast.stores.logic.index_rows import (
     decode_document,
     decode_progress,
     encode_document,
+    encode_progress,
     make_document_id,
     make_mark,
     make_prefix,
@@ -55,7 +55,7 @@ def read_space(tenant: str, space: Space) -> Steps[Row | None]:
 def read_source(space: int, source_id: str) -> Steps[KnownSource | None]:
     """Return a source of a space; None if the index does not have the source."""
     rows = yield Query("index_source_get", (space, source_id))
-    return KnownSource(rows[0][0], decode_progress(rows[0][1:9]), rows[0][9]) if rows else None
+    return KnownSource(rows[0][0], decode_progress(rows[0][2]), rows[0][1]) if rows else None
 
 
 def find_source(tenant: str, space: Space, source_id: str) -> Steps[KnownSource | None]:
@@ -112,7 +112,8 @@ def write_batch(tenant: str, space: Space, batch: Batch) -> Steps[tuple[bool, bo
         removed = yield from _delete_source(number, known.number)
         known = None
     if known is None:
-        yield Query("index_source_new", (number, batch.source.id, batch.source.identity))
+        progress = encode_progress(Progress(batch.source.identity))
+        yield Query("index_source_new", (number, batch.source.id, batch.source.identity, 0, 0, progress))
         known = yield from read_source(number, batch.source.id)
         assert known is not None  # created in this transaction
     removed += yield from _apply_batch(tenant, number, known, batch)
@@ -149,8 +150,8 @@ def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch) -> S
     if moved:
         yield Many("index_vector_put", [(id_, make_mark(put[id_].digest), data) for id_, (_, data) in moved.items()])
     yield from change.write_counts()
-    progress = astuple(batch.progress)[1:-1]
-    yield Query("index_source_put", (known.number, *progress, int(batch.progress.complete), change.documents))
+    progress = batch.progress
+    yield Query("index_source_put", (known.number, int(progress.complete), change.documents, encode_progress(progress)))
     return len(gone)
 
 

@@ -34,7 +34,7 @@ from holdfast.stores.logic.compactions import (
     update_after_retirement,
 )
 from holdfast.stores.logic.due import note_removed_session
-from holdfast.stores.logic.handle import Handle, add_session, read_session_row
+from holdfast.stores.logic.handle import Handle, add_session, read_session_row, reads, writes
 from holdfast.stores.logic.matching import add_origins
 from holdfast.stores.logic.records import EncodedChange, change_owned, encode_changes_off_loop, make_record_key
 from holdfast.stores.logic.rows import (
@@ -97,7 +97,8 @@ class LogStore(Handle):
         long = len(write.entries) > INLINE_MESSAGES
         return await self._write(steps, ref, light=light, long=long, sharing=write.state_delta)
 
-    async def entries(
+    @reads()
+    def entries(
         self,
         ref: SessionRef,
         *,
@@ -107,7 +108,7 @@ class LogStore(Handle):
         descending: bool = False,
         retired: bool = False,
         notes: bool = False,
-    ) -> tuple[Entry, ...]:
+    ) -> Steps[tuple[Entry, ...]]:
         """Return at most `limit` entries with `start <= seq < stop`, in order of `seq`.
 
         Args:
@@ -124,17 +125,14 @@ class LogStore(Handle):
             checks.check_limit(limit, lowest=0, highest=None)
         name = ("log" if retired else "noted" if notes else "live") + ("_backward" if descending else "_forward")
         bounds = (start, ENDLESS if stop is None else stop, ENDLESS if limit is None else limit)
+        row = yield from read_session_row(self.tenant, ref)
+        rows = yield Query(name, (row[0], *bounds))
+        return tuple(decode_entry(found) for found in rows)
 
-        def steps() -> Steps[tuple[Entry, ...]]:
-            row = yield from read_session_row(self.tenant, ref)
-            rows = yield Query(name, (row[0], *bounds))
-            return tuple(decode_entry(found) for found in rows)
-
-        return await self._read(steps, ref=ref)
-
-    async def entries_at(
+    @reads(single=True)
+    def entries_at(
         self, user_id: str, places: Collection[tuple[str, int]], *, around: int = 0
-    ) -> Mapping[tuple[str, int], FoundEntries]:
+    ) -> Steps[Mapping[tuple[str, int], FoundEntries]]:
         """Return live entries of several sessions of a user by place, in one statement. Places without any are left out.
 
         Args:
@@ -144,19 +142,15 @@ class LogStore(Handle):
         """
         wanted = encode_array((id_.encode().hex(), seq) for id_, seq in places)
         params = (self.tenant, user_id, wanted, encode_array(range(-around, around + 1)))
-
-        def steps() -> Steps[Mapping[tuple[str, int], FoundEntries]]:
-            found: dict[tuple[str, int], FoundEntries] = {}
-            for id_, seq, identity, end, *row in (yield Query("entries_at", params)):
-                ref = SessionRef(user_id, decode_text(id_))
-                one = found.setdefault((ref.id, seq), FoundEntries(decode_text(identity), end))
-                try:
-                    one.entries[row[1]] = decode_entry(row)
-                except StoreCorrupt as exc:
-                    one.damage = add_session(exc, ref)
-            return found
-
-        return await self._read(steps, single=True)
+        found: dict[tuple[str, int], FoundEntries] = {}
+        for id_, seq, identity, end, *row in (yield Query("entries_at", params)):
+            ref = SessionRef(user_id, decode_text(id_))
+            one = found.setdefault((ref.id, seq), FoundEntries(decode_text(identity), end))
+            try:
+                one.entries[row[1]] = decode_entry(row)
+            except StoreCorrupt as exc:
+                one.damage = add_session(exc, ref)
+        return found
 
     async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
         """Return all data that is needed to build a working set, as of one moment.
@@ -178,7 +172,8 @@ class LogStore(Handle):
 
         return await self._read(steps, short=view is not None, ref=ref)
 
-    async def annotate(
+    @writes()
+    def annotate(
         self,
         ref: SessionRef,
         seq: int,
@@ -187,7 +182,7 @@ class LogStore(Handle):
         importance: float | None | UnsetType = UNSET,
         refused_by: Mapping[str, Any] | None = None,
         facts: Mapping[int, Choice] | None = None,
-    ) -> Entry:
+    ) -> Steps[Entry]:
         """Set annotations of an entry, and delete the session's saved views. Annotations that are not passed stay unchanged.
 
         Args:
@@ -204,30 +199,27 @@ class LogStore(Handle):
         checks.check_ref(ref)
         checks.check_int(seq, "seq")
         checks.check_importance(importance)
+        row = yield from read_session_row(self.tenant, ref)
+        pk, session = row[0], decode_intact_session(row)
+        rows = yield Query("entry_live", (pk, seq))
+        if not rows:
+            raise EntryNotFound(ref.id, seq)
+        old = decode_entry(rows[0])
+        metadata = old.metadata if refused_by is None else with_refusals(old.metadata, refused_by)
+        entry = evolve(
+            old,
+            pinned=old.pinned if pinned is None else pinned,
+            importance=fill_unset(importance, old.importance),
+            metadata=metadata if facts is None else with_choices(metadata, facts),
+        )
+        changed = (1 if entry.pinned else 0, entry.importance, encode_metadata(entry.metadata))
+        yield Query("entry_annotate", (pk, seq, *changed))
+        yield Query("session_touch", (pk, session.version + 1, session.tail.total, session.bytes))
+        yield from forget_views(pk, session.version + 1)
+        return entry
 
-        def steps() -> Steps[Entry]:
-            row = yield from read_session_row(self.tenant, ref)
-            pk, session = row[0], decode_intact_session(row)
-            rows = yield Query("entry_live", (pk, seq))
-            if not rows:
-                raise EntryNotFound(ref.id, seq)
-            old = decode_entry(rows[0])
-            metadata = old.metadata if refused_by is None else with_refusals(old.metadata, refused_by)
-            entry = evolve(
-                old,
-                pinned=old.pinned if pinned is None else pinned,
-                importance=fill_unset(importance, old.importance),
-                metadata=metadata if facts is None else with_choices(metadata, facts),
-            )
-            changed = (1 if entry.pinned else 0, entry.importance, encode_metadata(entry.metadata))
-            yield Query("entry_annotate", (pk, seq, *changed))
-            yield Query("session_touch", (pk, session.version + 1, session.tail.total, session.bytes))
-            yield from forget_views(pk, session.version + 1)
-            return entry
-
-        return await self._write(steps, ref)
-
-    async def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> int:
+    @writes()
+    def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> Steps[int]:
         """Set the importance of entries that are live and have none yet; return how many were set.
 
         Used for the results of a scorer, which must not replace a value that a caller set. Changes neither the session's
@@ -239,18 +231,15 @@ class LogStore(Handle):
         """
         checks.check_ref(ref)
         checks.check_importances(importances)
+        row = yield from read_session_row(self.tenant, ref)
+        rated: int = (yield Query("unrated_among", (row[0], encode_array(importances))))[0][0]
+        if rated:
+            ratings = [(row[0], seq, float(importance)) for seq, importance in importances.items()]
+            yield Many("entry_rate", ratings)
+        return rated
 
-        def steps() -> Steps[int]:
-            row = yield from read_session_row(self.tenant, ref)
-            rated: int = (yield Query("unrated_among", (row[0], encode_array(importances))))[0][0]
-            if rated:
-                ratings = [(row[0], seq, float(importance)) for seq, importance in importances.items()]
-                yield Many("entry_rate", ratings)
-            return rated
-
-        return await self._write(steps, ref)
-
-    async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
+    @writes(scrub=True)
+    def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Steps[Entry]:
         """Erase an entry's content, as `holdfast.domain.log.erase_content` does. Its digest stays, so the digest chain stays valid.
 
         SQLite removes the content from its files at once. On a server, dead rows stay on the disk until the server cleans up
@@ -268,11 +257,34 @@ class LogStore(Handle):
         checks.check_ref(ref)
         checks.check_int(seq, "seq")
         checks.check_int(tokens, "tokens", none=True, low=0)
-        return await self._write(partial(_erase_entry, self.tenant, ref, seq, tokens), ref, scrub=True)
+        row = yield from read_session_row(self.tenant, ref)
+        pk, session = row[0], decode_intact_session(row)
+        rows = (yield Query("entry_live", (pk, seq))) or (yield Query("entry_retired", (pk, seq)))
+        if not rows:
+            raise EntryNotFound(ref.id, seq)
+        old = decode_entry(rows[0])
+        live = old.retired_by is None
+        message = erased_message(old.message)
+        payload = encode_payload(message)
+        count = old.tokens if tokens is None or old.is_note else tokens
+        shift = count - old.tokens
+        yield Query("entry_erase_live" if live else "entry_erase_retired", (pk, seq, payload, count))
+        # Entries that were written while this one was live include it in their totals, up to the entry that retired it.
+        bounds = (pk, seq, ENDLESS if old.retired_by is None else old.retired_by, shift)
+        if shift:
+            yield Query("entries_shift_live", bounds)
+            yield Query("entries_shift_retired", bounds)
+        size = session.bytes - len(rows[0][-1]) + len(payload)
+        yield Query("session_touch", (pk, session.version + 1, session.tail.total + (shift if live else 0), size))
+        yield from update_after_erasure(pk, seq, session.version + 1, shift if live else 0)
+        yield from media_steps.forget_media(pk, seq)
+        yield from note_removed_session(self.tenant, ref, seq)
+        return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)
 
-    async def compactions(
+    @reads()
+    def compactions(
         self, ref: SessionRef, *, view: str | None = None, live: bool = False
-    ) -> tuple[StoredCompaction, ...]:
+    ) -> Steps[tuple[StoredCompaction, ...]]:
         """Return the session's compactions in order of id.
 
         Args:
@@ -281,15 +293,12 @@ class LogStore(Handle):
             live: if True, return only live compactions.
         """
         checks.check_ref(ref)
+        row = yield from read_session_row(self.tenant, ref)
+        rows = yield Query("compactions_list", (row[0], view, 1 if live else 0))
+        return tuple(decode_compaction(found) for found in rows)
 
-        def steps() -> Steps[tuple[StoredCompaction, ...]]:
-            row = yield from read_session_row(self.tenant, ref)
-            rows = yield Query("compactions_list", (row[0], view, 1 if live else 0))
-            return tuple(decode_compaction(found) for found in rows)
-
-        return await self._read(steps, ref=ref)
-
-    async def drop_compaction(self, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - its name in the API
+    @writes()
+    def drop_compaction(self, ref: SessionRef, id: int, *, timestamp: int) -> Steps[StoredCompaction]:  # noqa: A002 - its name in the API
         """Drop a live or superseded compaction, and return it. Deletes the session's saved views.
 
         Args:
@@ -302,9 +311,10 @@ class LogStore(Handle):
         """
         checks.check_ref(ref)
         checks.check_int(id, "compaction_id")
-        return await self._write(partial(drop_compaction, self.tenant, ref, id, timestamp), ref)
+        return (yield from drop_compaction(self.tenant, ref, id, timestamp))
 
-    async def calls(
+    @reads()
+    def calls(
         self,
         ref: SessionRef,
         *,
@@ -313,7 +323,7 @@ class LogStore(Handle):
         start: int | None = None,
         stop: int | None = None,
         descending: bool = True,
-    ) -> tuple[ModelCall, ...]:
+    ) -> Steps[tuple[ModelCall, ...]]:
         """Return the session's newest `limit` model calls, newest first.
 
         Args:
@@ -328,22 +338,19 @@ class LogStore(Handle):
         checks.check_limit(limit)
         turns = checks.bound_turns(turn_id, start, stop, descending=descending)
         name = "calls_newest" if turns is None else "calls_backward" if descending else "calls_forward"
+        row = yield from read_session_row(self.tenant, ref)
+        rows = yield Query(name, (row[0], *(turns or ()), limit))
+        return tuple(decode_call(found) for found in rows)
 
-        def steps() -> Steps[tuple[ModelCall, ...]]:
-            row = yield from read_session_row(self.tenant, ref)
-            rows = yield Query(name, (row[0], *(turns or ()), limit))
-            return tuple(decode_call(found) for found in rows)
-
-        return await self._read(steps, ref=ref)
-
-    async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
+    @reads()
+    def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Steps[Mapping[bytes, bytes]]:
         """Return contents by SHA-256. Hashes that the session has no content for are left out.
 
         Raises:
             SessionNotFound: the session does not exist.
         """
         checks.check_ref(ref)
-        return await self._read(partial(media_steps.read_media, self.tenant, ref, hashes), ref=ref)
+        return (yield from media_steps.read_media(self.tenant, ref, hashes))
 
 
 def _read_view(pk: int, view: str) -> Steps[tuple[SavedView | None, StoredCompaction | None]]:
@@ -406,33 +413,6 @@ def _append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, 
     return Appended(
         after, drop_aliases(written), after.version, start, compactions=laid, reopened=reopened, records=changed
     )
-
-
-def _erase_entry(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> Steps[Entry]:
-    """Replace an entry's content, and update all totals that include it. Raises `EntryNotFound` if there is no such entry."""
-    row = yield from read_session_row(tenant, ref)
-    pk, session = row[0], decode_intact_session(row)
-    rows = (yield Query("entry_live", (pk, seq))) or (yield Query("entry_retired", (pk, seq)))
-    if not rows:
-        raise EntryNotFound(ref.id, seq)
-    old = decode_entry(rows[0])
-    live = old.retired_by is None
-    message = erased_message(old.message)
-    payload = encode_payload(message)
-    count = old.tokens if tokens is None or old.is_note else tokens
-    shift = count - old.tokens
-    yield Query("entry_erase_live" if live else "entry_erase_retired", (pk, seq, payload, count))
-    # Entries that were written while this one was live include it in their totals, up to the entry that retired it.
-    bounds = (pk, seq, ENDLESS if old.retired_by is None else old.retired_by, shift)
-    if shift:
-        yield Query("entries_shift_live", bounds)
-        yield Query("entries_shift_retired", bounds)
-    size = session.bytes - len(rows[0][-1]) + len(payload)
-    yield Query("session_touch", (pk, session.version + 1, session.tail.total + (shift if live else 0), size))
-    yield from update_after_erasure(pk, seq, session.version + 1, shift if live else 0)
-    yield from media_steps.forget_media(pk, seq)
-    yield from note_removed_session(tenant, ref, seq)
-    return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)
 
 
 # -- parts of a write --------------------------------------------------------

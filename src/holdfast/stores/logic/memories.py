@@ -19,8 +19,6 @@ from holdfast.limits import (
     MEMORIES,
     MEMORIES_AT_ONCE,
     MEMORY_BYTES,
-    MEMORY_TAG_CHARS,
-    MEMORY_TAGS,
     METADATA_BYTES,
     PAGE,
     SIGNALS_KEPT,
@@ -45,7 +43,6 @@ _TIMES: Final = ("created_at", "updated_at", "valid_from", "valid_until", "promo
 _NUMBERS: Final = 2**62
 """Numbers and times must be lower than this, so that they fit into the columns of a database."""
 _ID: Final = re.compile("mem_[0-9a-f]{32}")
-_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NOBODY: Final = Owner("app")
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Memory).decode
@@ -488,8 +485,6 @@ def _encode_memory(owner: Owner, memory: Memory, param: str) -> bytes:
         raise InvalidRequest(f"{param} belongs to another owner", param=f"{param}.owner")
     if not _ID.fullmatch(memory.id):
         raise InvalidRequest(f"{param}.id must be mem_ and 32 hexadecimal digits", param=f"{param}.id")
-    for name in ("importance", "trust"):
-        check_number(getattr(memory, name), f"{param}.{name}", 0, 1)
     if memory.score is not None and not math.isfinite(memory.score):
         raise InvalidRequest(f"{param}.score must be a finite number", param=f"{param}.score")
     for name in _TIMES:
@@ -510,14 +505,6 @@ def _encode_memory(owner: Owner, memory: Memory, param: str) -> bytes:
 
 
 def _check_fields(memory: Memory, param: str) -> None:
-    if not memory.content.strip():
-        raise InvalidRequest(f"{param}.content is empty: a memory needs a text", param=f"{param}.content")
-    if len(memory.tags) > MEMORY_TAGS:
-        raise TooLarge(f"{param} has {len(memory.tags)} tags; the limit is {MEMORY_TAGS}", param=f"{param}.tags")
-    for tag in memory.tags:
-        if not tag.strip() or len(tag) > MEMORY_TAG_CHARS or _CONTROL.search(tag):
-            rule = f"it must have 1 to {MEMORY_TAG_CHARS} characters, without line breaks or other control characters"
-            raise InvalidRequest(f"{param}.tags has an invalid tag: {rule}", param=f"{param}.tags")
     if memory.agent is not None:
         check_id(memory.agent, f"{param}.agent")
     for source in memory.sources:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import force_setattr
+from msgspec.structs import astuple, force_setattr
 
 from holdfast.domain.messages import Message, decode_payload
 from holdfast.domain.session import (
@@ -48,7 +48,9 @@ stored. If the stored value has another type, it is damaged, and the default is 
 _encode = msgspec.json.Encoder().encode
 _decode_messages = msgspec.json.Decoder(tuple[Message, ...]).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
-_decode_ids = msgspec.json.Decoder(tuple[str, ...]).decode
+_Counts = tuple[tuple[int, int, int, int], int, int, int | None, Kind | None, tuple[str, ...]]
+_NO_COUNTS: Final[_Counts] = ((0, 0, 0, 0), -1, -1, None, None, ())
+_decode_counts = msgspec.json.Decoder(_Counts).decode
 _decode_compaction = msgspec.json.Decoder(StoredCompaction).decode
 _pack = msgspec.msgpack.Encoder().encode
 _decode_call = msgspec.json.Decoder(ModelCall).decode
@@ -74,15 +76,14 @@ def _decode_exact_text(column: str | bytes) -> str:
 
 
 _DECODED: Final = (
-    (21, "last_kind", KINDS.__getitem__),
-    (23, "open_calls", _decode_ids),
-    (25, "system_messages", _decode_messages),
-    (26, "state", _decode_object),
-    (27, "metadata", _decode_object),
+    (16, "tail", _decode_counts),
+    (17, "system_messages", _decode_messages),
+    (18, "state", _decode_object),
+    (19, "metadata", _decode_object),
 )
 """Columns of `session_rows` to decode: position, field and decoder. If one cannot be decoded, the session is returned without it."""
-_NAMES: Final = {1: "tenant", 2: "user_id", 3: "id", 4: "agent", 32: "withdrawn", 33: "identity", 34: "claim"}
-_TEXTS: Final = {**_NAMES, 8: "status", 30: "end_reason"}
+_NAMES: Final = {1: "tenant", 2: "user_id", 3: "id", 4: "agent", 24: "withdrawn", 25: "identity", 26: "claim"}
+_TEXTS: Final = {**_NAMES, 8: "status", 22: "end_reason"}
 """Columns of `session_rows` that are text: position and field."""
 UNDECODABLE: Final = (msgspec.MsgspecError, LookupError, TypeError, ValueError)
 """Exceptions that decoding a damaged column can raise."""
@@ -90,7 +91,7 @@ UNDECODABLE: Final = (msgspec.MsgspecError, LookupError, TypeError, ValueError)
 
 def get_identity(row: Row) -> str:
     """Return the identity of the session in a row of `session_rows`."""
-    return decode_text(row[33])
+    return decode_text(row[25])
 
 
 def decode_session(row: Row) -> Session:
@@ -129,12 +130,10 @@ def _decode_damaged_session(row: Row) -> Session:
 
 
 def _decode_session(row: Row) -> Session:
-    (_, tenant, user_id, id_, agent, version, created_at, updated_at, status, ttl, messages, size) = row[:12]
-    calls, prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq = row[12:21]
-    last_kind, unit, open_calls, anchor, system_messages, state, metadata, accessed_at, ended_at, end_reason = row[
-        21:31
-    ]
-    _, withdrawn, identity, holder, until, wanted, reshaped = row[31:38]
+    _, tenant, user_id, id_, agent, version, created_at, updated_at, status, ttl, messages, size = row[:12]
+    next_seq, total, digest, last_seq, counts, system_messages, state, metadata = row[12:20]
+    accessed_at, ended_at, end_reason, _, withdrawn, identity, holder, until, wanted, reshaped = row[20:30]
+    usage, turn_id, unit, anchor, last_kind, open_calls = _NO_COUNTS if counts is None else _decode_counts(counts)
     given = {} if state is None else _decode_object(state)
     session = Session(
         tenant=tenant if type(tenant) is str else tenant.decode(),
@@ -158,16 +157,16 @@ def _decode_session(row: Row) -> Session:
         claim=Claim(holder if type(holder) is str else holder.decode(), until, wanted == 1) if holder else None,
         messages=messages,
         bytes=size,
-        usage=Usage(calls, prompt_tokens, completion_tokens, cached_tokens),
+        usage=Usage(*usage),
         tail=Tail(
             next_seq=next_seq,
             turn_id=turn_id,
             total=total,
             digest=digest,
             last_seq=last_seq,
-            last_kind=None if last_kind is None else KINDS[last_kind],
+            last_kind=last_kind,
             unit=unit,
-            open_calls=() if open_calls is None else _decode_ids(open_calls),
+            open_calls=open_calls,
             anchor=anchor,
         ),
     )
@@ -189,25 +188,10 @@ def encode_life(session: Session) -> Row:
 
 
 def encode_counters(session: Session) -> Row:
-    """Return the columns from `messages` to `anchor`, in order."""
-    usage, tail = session.usage, session.tail
-    return (
-        session.messages,
-        session.bytes,
-        usage.calls,
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        usage.cached_tokens,
-        tail.next_seq,
-        tail.turn_id,
-        tail.total,
-        tail.digest,
-        tail.last_seq,
-        None if tail.last_kind is None else _NUMBER_OF[tail.last_kind],
-        tail.unit,
-        _encode(tail.open_calls) if tail.open_calls else None,
-        tail.anchor,
-    )
+    """Return the columns from `messages` to `counts`, in the order of `session_advance`."""
+    tail = session.tail
+    counts = (astuple(session.usage), tail.turn_id, tail.unit, tail.anchor, tail.last_kind, tail.open_calls)
+    return session.messages, session.bytes, tail.next_seq, tail.total, tail.digest, tail.last_seq, _encode(counts)
 
 
 def encode_profile(session: Session) -> Row | None:

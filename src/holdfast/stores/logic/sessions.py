@@ -20,7 +20,7 @@ from holdfast.errors import AmbiguousSession, SessionExists, SessionNotFound
 from holdfast.stores import checks
 from holdfast.stores.log import Appended
 from holdfast.stores.logic.due import note_removed_session
-from holdfast.stores.logic.handle import read_session_row
+from holdfast.stores.logic.handle import read_session_row, reads, writes
 from holdfast.stores.logic.lifecycle import write_end
 from holdfast.stores.logic.log import drop_aliases, rewind_tail, save_profile
 from holdfast.stores.logic.matching import add_origins, keep_origins, read_origins
@@ -90,14 +90,11 @@ class SessionStore(RecordStore):
 
         return await self._write(steps, new.ref, sharing=new.state)
 
-    async def get(self, ref: SessionRef) -> Session:
+    @reads(single=True, short=True)
+    def get(self, ref: SessionRef) -> Steps[Session]:
         """Return a session without its log. Raises `SessionNotFound` if the session does not exist."""
         checks.check_ref(ref)
-
-        def steps() -> Steps[Session]:
-            return decode_session((yield from read_session_row(self.tenant, ref)))
-
-        return await self._read(steps, single=True, short=True, ref=ref)
+        return decode_session((yield from read_session_row(self.tenant, ref)))
 
     async def find(self, session_id: str) -> Session:
         """Return the session with this id, regardless of the user that it belongs to.
@@ -272,7 +269,8 @@ class SessionStore(RecordStore):
         checks.check_int(stop, "stop", low=0)
         return await self._write(partial(_fork_session, self.tenant, new, source, stop, pins=pins), source.ref)
 
-    async def want(self, ref: SessionRef, holder: str) -> None:
+    @writes()
+    def want(self, ref: SessionRef, holder: str) -> Steps[None]:
         """Mark the session's claim as wanted, which asks its holder to stop.
 
         Do nothing if the claim does not belong to `holder`.
@@ -281,12 +279,8 @@ class SessionStore(RecordStore):
             SessionNotFound: no such session.
         """
         checks.check_ref(ref)
-
-        def steps() -> Steps[None]:
-            row = yield from read_session_row(self.tenant, ref)
-            yield Query("claim_want", (row[0], holder))
-
-        await self._write(steps, ref)
+        row = yield from read_session_row(self.tenant, ref)
+        yield Query("claim_want", (row[0], holder))
 
 
 def _remove_session(

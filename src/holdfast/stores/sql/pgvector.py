@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from heapq import nlargest
 from struct import unpack
 from typing import Any, Final, Protocol
 
@@ -21,7 +20,7 @@ from holdfast.recall.vectors import compute_similarities
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.steps import Database, Row, Rows
 from holdfast.stores.sql.remote import UPGRADING, Retryable
-from holdfast.stores.sql.statements import load_statements
+from holdfast.stores.sql.statements import compile_part
 
 ENGINE: Final = "pgvector-hnsw"
 OLDEST: Final = (0, 8)
@@ -40,12 +39,7 @@ _SETTINGS: Final = (
     ("hnsw.ef_search", "200"),
     ("hnsw.max_scan_tuples", str(SCAN_VECTORS)),
 )
-_PASSES: Final = """d.model = $1 AND d.space = $2 AND d.channel = $3
-      AND ($4::bytea IS NULL OR d.source IN (SELECT value::bigint FROM json_array_elements_text(convert_from($4, 'UTF8')::json) AS value))
-      AND ($5::bytea IS NULL OR d.source NOT IN (SELECT value::bigint FROM json_array_elements_text(convert_from($5, 'UTF8')::json) AS value))
-      AND ($6::bytea IS NULL OR d.agent IN (SELECT decode(value, 'hex') FROM json_array_elements_text(convert_from($6, 'UTF8')::json) AS value))
-      AND ($7::bytea IS NULL OR d.role IN (SELECT decode(value, 'hex') FROM json_array_elements_text(convert_from($7, 'UTF8')::json) AS value))
-      AND ($8::bytea IS NULL OR (d.name >= $8 AND d.name < $9::bytea)) AND d.at >= $10 AND d.at < $11"""
+_PASSES: Final = f"d.model = $1 AND d.space = $2 AND d.channel = $3 AND {compile_part('postgres', 'filters', first=4)}"
 
 
 class Connection(Protocol):
@@ -198,8 +192,6 @@ async def find_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
     """Return ids and similarities of the nearest documents, the most similar first. The parameters are those of `index_nearest`."""
     *_, vector, limit = params
     dimensions = len(vector) // _NUMBER_BYTES
-    if dimensions > WIDEST:
-        return await _scan_nearest(connection, params)
     search_params = (*params[:11], _unpack_numbers(vector), limit)
     # A generic plan would read all vectors. The planner uses the graph only if it sees that most vectors pass the filter.
     await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
@@ -214,18 +206,6 @@ async def find_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
     scores = compute_similarities(vector, [bytes(row[1]) for row in rows], dimensions)
     rated = [(row[0], score) for row, score in zip(rows, scores, strict=True)]
     return sorted(rated, key=lambda one: (-one[1], -one[0]))
-
-
-async def _scan_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
-    """Return the nearest documents after comparing all vectors in Python. Used if vectors have too many dimensions for the server."""
-    *scope, vector, limit = params
-    best: list[tuple[float, int]] = []
-    last = -1
-    while rows := await connection.fetch(load_statements("postgres")["index_vectors_read"], (*scope, last, FILLING)):
-        scores = compute_similarities(vector, [bytes(row[1]) for row in rows], len(vector) // _NUMBER_BYTES)
-        best = nlargest(limit, [*best, *zip(scores, (row[0] for row in rows), strict=True)])
-        last = rows[-1][0]
-    return [(id_, score) for score, id_ in best]
 
 
 async def _is_sparse(connection: Connection, dimensions: int, space: int, limit: int) -> bool:
@@ -281,6 +261,9 @@ class PgvectorIndex(LogicIndex):
     """An index of one tenant (`holdfast.recall.base.Index`). The database server compares the vectors, not this process."""
 
     database: VectorDatabase
+
+    def _is_compared(self, dimensions: int) -> bool:
+        return 0 < dimensions <= WIDEST
 
     async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
         """Store vectors, after creating the table for their number of dimensions."""

@@ -256,6 +256,14 @@ def load_statements(name: str) -> Mapping[str, str]:
     }
 
 
+def compile_part(name: str, part: str, *, first: int) -> str:
+    """Return the text of a part of statements in a dialect. Its parameters are numbered from `first`."""
+    one = _read_declarations()[part]
+    parameters = {**{str(at): "" for at in range(1, first)}, **one.parameters}
+    texts = {statement: select_lines(other.text, name) for statement, other in _read_declarations().items()}
+    return _compile(DIALECTS[name], _expand(DIALECTS[name], texts[part], texts), parameters)
+
+
 def select_lines(text: str, dialect: str) -> str:
     """Return the lines of a text that belong to a dialect: those without names of dialects in brackets, and those with its name."""
     return _LINE_OF.sub(lambda found: found[2] if dialect in found[1].split() else "", text).strip()

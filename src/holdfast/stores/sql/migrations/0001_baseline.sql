@@ -16,26 +16,17 @@ CREATE TABLE sessions (
     bytes             INT NOT NULL,
     -- the version before which a view was built from messages that have changed since
     views_from        INT NOT NULL DEFAULT 0,
-    -- usage
-    calls             INT NOT NULL,
-    prompt_tokens     INT NOT NULL,
-    completion_tokens INT NOT NULL,
-    cached_tokens     INT NOT NULL,
-    -- tail
     next_seq          INT NOT NULL,
-    turn_id           INT NOT NULL,
     total             INT NOT NULL,
     last_seq          INT NOT NULL,
-    unit              INT NOT NULL,
-    anchor            INT,
-    last_kind         FLAG,
     tenant            ID NOT NULL,
     user_id           ID NOT NULL,
     id                ID NOT NULL,
     agent             ID,
     status            WORD NOT NULL,
     digest            VARBINARY(64) NOT NULL,
-    open_calls        LONGBLOB,
+    -- usage, and the rest of the tail, as JSON
+    counts            LONGBLOB NOT NULL,
     -- the version before which a compaction was made from messages that were erased or dropped since
     compactions_from  INT NOT NULL DEFAULT 0,
     -- life. `expires_at` is set for a session with a ttl of its own. A withdrawn session has lost its name, by the id of its
@@ -76,8 +67,7 @@ CREATE TABLE profiles (
 
 CREATE {view} session_rows AS
 SELECT s.pk, s.tenant, s.user_id, s.id, s.agent, s.version, s.created_at, s.updated_at, s.status, s.ttl, s.messages,
-       s.bytes, s.calls, s.prompt_tokens, s.completion_tokens, s.cached_tokens, s.next_seq, s.turn_id, s.total,
-       s.digest, s.last_seq, s.last_kind, s.unit, s.open_calls, s.anchor, p.system_messages, p.state, p.metadata,
+       s.bytes, s.next_seq, s.total, s.digest, s.last_seq, s.counts, p.system_messages, p.state, p.metadata,
        s.accessed_at, s.ended_at, s.end_reason, s.expires_at, s.withdrawn, s.identity, s.claim_holder, s.claim_until,
        s.claim_wanted, s.views_from
 FROM sessions AS s LEFT JOIN profiles AS p ON p.session = s.pk;
@@ -315,19 +305,15 @@ CREATE TABLE index_spaces (
 ) {table};
 CREATE UNIQUE INDEX index_spaces_name ON index_spaces (tenant, kind, name);
 
+-- `data` is the progress as JSON.
 CREATE TABLE index_sources (
     number    SERIAL,
     space     INT NOT NULL,
     id        ID NOT NULL,
     identity  ID NOT NULL,
-    version   INT NOT NULL,
-    next_seq  INT NOT NULL,
-    talk      INT NOT NULL,
-    tool      INT NOT NULL,
-    epoch     INT NOT NULL,
-    removals  INT NOT NULL,
     complete  INT NOT NULL,
-    documents INT NOT NULL
+    documents INT NOT NULL,
+    data      MEDIUMBLOB NOT NULL
 ) {table};
 CREATE UNIQUE INDEX index_sources_id ON index_sources (space, id);
 [sqlite postgres] CREATE INDEX index_sources_incomplete ON index_sources (space, id) WHERE complete = 0;

@@ -25,15 +25,9 @@ VALUES (:tenant, :kind, :name, 0, 0, 0, 0)
 
 -- index_space_delete(number): delete index_spaces --
 
--- index_source_get(space, id): select number, identity, version, next_seq, talk, tool, epoch, removals, complete, documents from index_sources --
--- Return the progress of a source in a space.
-
--- index_source_new(space, id, identity) --
--- Insert a source without documents.
-INSERT INTO index_sources (space, id, identity, version, next_seq, talk, tool, epoch, removals, complete, documents)
-VALUES (:space, :id, :identity, 0, 0, 0, 0, 0, 0, 0, 0)
-
--- index_source_put(number, version, next_seq, talk, tool, epoch, removals, complete, more_documents): update index_sources set documents = documents + :more_documents --
+-- index_source_get(space, id): select number, documents, data from index_sources --
+-- index_source_new(space, id, identity, complete, documents, data): insert index_sources --
+-- index_source_put(number, complete, more_documents, data): update index_sources set documents = documents + :more_documents --
 
 -- index_source_delete(number): delete index_sources --
 
@@ -43,7 +37,7 @@ VALUES (:space, :id, :identity, 0, 0, 0, 0, 0, 0, 0, 0)
 
 -- source_columns --
 -- Used by other statements: a source of an index and its progress, with the name of its space.
-p.kind, p.name, s.id, s.identity, s.version, s.next_seq, s.talk, s.tool, s.epoch, s.removals, s.complete
+p.kind, p.name, s.id, s.data
 
 -- index_sources_after(tenant, kind, name, spaces, limit) --
 -- Return sources of some spaces after a given one, in the order of space and id. A space without sources has one row without a source.

@@ -19,16 +19,15 @@
 -- session_find(tenant, id): select * from session_rows where withdrawn = '' LIMIT 2 --
 -- Return up to two sessions with this id among all users of a tenant; two show that the id is ambiguous.
 
--- session_insert(tenant, user_id, id, agent, version, created_at, accessed_at int, status text, ttl int, messages, bytes, calls, prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq, last_kind, unit, open_calls, anchor, identity) --
+-- session_insert(tenant, user_id, id, agent, version, created_at, accessed_at int, status text, ttl int, messages, bytes, next_seq, total, digest, last_seq, counts, identity) --
 -- Insert a session.
-INSERT INTO sessions (tenant, user_id, id, agent, version, created_at, updated_at, status, ttl, messages, bytes, calls,
-                      prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq,
-                      last_kind, unit, open_calls, anchor, accessed_at, expires_at, identity)
-VALUES (:tenant, :user_id, :id, :agent, :version, :created_at, :accessed_at, :status, :ttl, :messages, :bytes, :calls, :prompt_tokens, :completion_tokens, :cached_tokens, :next_seq, :turn_id, :total, :digest, :last_seq, :last_kind, :unit, :open_calls, :anchor, :accessed_at,
-        :accessed_at + nullif(:ttl, 0), :identity)
+INSERT INTO sessions (tenant, user_id, id, agent, version, created_at, updated_at, status, ttl, messages, bytes, next_seq, total, digest,
+                      last_seq, counts, accessed_at, expires_at, identity)
+VALUES (:tenant, :user_id, :id, :agent, :version, :created_at, :accessed_at, :status, :ttl, :messages, :bytes, :next_seq, :total, :digest,
+        :last_seq, :counts, :accessed_at, :accessed_at + nullif(:ttl, 0), :identity)
 [sqlite postgres] RETURNING pk
 
--- session_advance(pk, version, updated_at, accessed_at, expires_at, status, ended_at, end_reason, messages, bytes, calls, prompt_tokens, completion_tokens, cached_tokens, next_seq, turn_id, total, digest, last_seq, last_kind, unit, open_calls, anchor, claim_holder, claim_until, claim_wanted): update sessions --
+-- session_advance(pk, version, updated_at, accessed_at, expires_at, status, ended_at, end_reason, messages, bytes, next_seq, total, digest, last_seq, counts, claim_holder, claim_until, claim_wanted): update sessions --
 -- Update all columns of a session that an append changes.
 
 -- session_claim(pk, claim_holder, claim_until, claim_wanted): update sessions --
