@@ -37,12 +37,9 @@ async def preview(x: Exchange) -> None:
 
 async def end_by_time(x: Exchange) -> None:
     for name, owner, fields in (
-        ("own", "ada", {"ttl": 600_000}),
-        ("own", "bob", {"ttl": 300_000}),
-        ("never", "ada", {"ttl": 0}),
-        ("late", "ada", {"ttl": 7_200_000}),
-        ("usual", "ada", {}),
-    ):
+        ("own", "ada", {"ttl": 600_000}), ("own", "bob", {"ttl": 300_000}), ("never", "ada", {"ttl": 0}),
+        ("late", "ada", {"ttl": 7_200_000}), ("usual", "ada", {})
+    ):  # fmt: skip
         await add(x, name, owner, **fields)
     start = x.served.clock.now
     await show(x, "ttl", at=start + 300_000)
@@ -67,6 +64,10 @@ async def test_sessions_on_disk_close_at_the_millisecond(x: Exchange) -> None:
 @exchange((), "sessions: {ttl: 1h}")
 async def test_sessions_in_memory_go_at_the_millisecond(x: Exchange) -> None:
     await end_by_time(x)
+    for number in range(150):
+        await x.served.native.create(f"many{number}", user_id="many")
+    x.served.clock.now += HOUR
+    await show(x, user_id="many", limit=2)
 
 
 async def use_what_has_ended(x: Exchange) -> None:
@@ -74,32 +75,16 @@ async def use_what_has_ended(x: Exchange) -> None:
     base = "/v1/sessions/s"
     one = {"messages": [user("Two.")]}
     for method, path, body, *headers in (
-        ("GET", "/info", None),
-        ("GET", "/messages", None),
-        ("GET", "", None),
-        ("GET", "/state", None),
-        ("GET", "/calls", None),
-        ("GET", "/artifacts", None),
-        ("POST", "/context", {}),
-        ("POST", "/context", {"touch": False}),
-        ("PATCH", "", {"metadata": {"a": 1}}),
-        ("PATCH", "/state", {"k": 1}),
-        ("PATCH", "/messages/0", {"pinned": True}),
-        ("POST", "/messages", one),
-        ("POST", "/messages", one, {"if-match": '"2"'}),
-        ("POST", "/messages", one, {"if-match": '"1"'}),
-        ("POST", "/messages", one, {"idempotency-key": "a"}),
-        ("PATCH", "", {"metadata": {"a": 1}}, {"if-match": '"1"'}),
-        ("PATCH", "", {"metadata": {"a": 1}}, {"if-match": '"2"'}),
-        ("PATCH", "", {"ttl": 9 * HOUR}),
-        ("PUT", "", {"messages": [user("Other.")]}),
-        ("PUT", "?replace=true", {"messages": [user("Other.")]}),
-        ("POST", "/fork", {"id": "f"}),
-        ("POST", "/move", {"id": "m"}),
-        ("POST", "/close", None),
-        ("POST", "", {"id": "s"}),
-        ("DELETE", "", None),
-    ):
+        ("GET", "/info", None), ("GET", "/messages", None), ("GET", "", None), ("GET", "/state", None), ("GET", "/calls", None),
+        ("GET", "/artifacts", None), ("POST", "/context", {}), ("POST", "/context", {"touch": False}),
+        ("PATCH", "", {"metadata": {"a": 1}}), ("PATCH", "/state", {"k": 1}), ("PATCH", "/messages/0", {"pinned": True}),
+        ("POST", "/messages", one), ("POST", "/messages", one, {"if-match": '"2"'}), ("POST", "/messages", one, {"if-match": '"1"'}),
+        ("POST", "/messages", one, {"idempotency-key": "a"}), ("PATCH", "", {"metadata": {"a": 1}}, {"if-match": '"1"'}),
+        ("PATCH", "", {"metadata": {"a": 1}}, {"if-match": '"2"'}), ("PATCH", "", {"ttl": 9 * HOUR}),
+        ("PUT", "", {"messages": [user("Other.")]}), ("PUT", "?replace=true", {"messages": [user("Other.")]}),
+        ("POST", "/fork", {"id": "f"}), ("POST", "/move", {"id": "m"}), ("POST", "/close", None), ("POST", "", {"id": "s"}),
+        ("DELETE", "", None)
+    ):  # fmt: skip
         await add(x, "s")
         x.served.clock.now += HOUR
         await x.send(

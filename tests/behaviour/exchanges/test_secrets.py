@@ -35,7 +35,8 @@ async def send_secrets(x: Exchange) -> None:
     ):  # fmt: skip
         await x.send("POST", path, body)
     changes: tuple[tuple[str, str, Any], ...] = (
-        ("PATCH", "/v1/sessions/s", {"metadata": {"m": KEY}}), ("PATCH", "/v1/sessions/s/state", {"user:a": URL, OWN: 1}),
+        ("PATCH", "/v1/sessions/s", {"metadata": {"m": KEY}}), ("PATCH", "/v1/sessions/s/state", {"user:a": URL, OWN: 1, "b": KEY, "user:c": KEY}),
+        *[("POST", "/v1/state?session_id=s", {"changes": [{"op": "expect", "key": key, "value": old}, {"op": "set", "key": key, "value": 1}]}) for key, old in (("b", KEY), ("user:c", KEY))],
         ("PUT", "/v1/sessions/s/messages/0", {"content": f"Now {URL}"}), *[("PUT", "/v1/sessions/i", {"messages": turn, "metadata": {"k": KEY}, "state": {"a": URL}, "records": [{"namespace": ["n"], "key": "k", "value": {"x": KEY}, "text": f"At {URL}"}]})] * 2,
     )  # fmt: skip
     for method, path, body in changes:

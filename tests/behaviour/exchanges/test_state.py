@@ -9,12 +9,8 @@ from tests.behaviour.kit.exchanges import DATABASES, Exchange, exchange
 
 OWNERS = ({"session_id": "s", "user_id": "ada"}, {"user_id": "ada"}, {"scope": "tenant"})
 OTHERS: list[dict[str, str]] = [
-    {"session_id": "t"},
-    {"session_id": "s", "user_id": "adam"},
-    {"user_id": "adam"},
-    {"user_id": "nobody"},
-    {},
-]
+    {"session_id": "t"}, {"session_id": "s", "user_id": "adam"}, {"user_id": "adam"}, {"user_id": "nobody"}, {}
+]  # fmt: skip
 
 
 async def make_sessions(x: Exchange, *sessions: tuple[str, str]) -> None:
@@ -56,15 +52,8 @@ async def test_versions(x: Exchange) -> None:
     await make_sessions(x, ("ada", "s"))
     for query, key in zip(OWNERS, ("k", "user:k", "app:k"), strict=True):
         for value, match in (
-            (1, None),
-            (1, None),
-            (1.0, '"1"'),
-            (2, '"0"'),
-            (2, "1"),
-            (2, "*"),
-            (3, '"9"'),
-            (None, None),
-        ):
+            (1, None), (1, None), (1.0, '"1"'), (2, '"0"'), (2, "1"), (2, "*"), (3, '"9"'), (None, None)
+        ):  # fmt: skip
             headers = {} if match is None else {"if-match": match}
             await x.send("PATCH", "/v1/state", {key: value}, query, headers)
         await x.send("PATCH", "/v1/state", {}, query)
@@ -103,17 +92,11 @@ async def test_operations(x: Exchange) -> None:
             x, ("append", f"{p}m", [2]), ("set", f"{p}m", "w"), ("increment", f"{p}new"), ("delete", f"{p}new"), **owner
         )
         for wrong in (
-            (("set", n, 0), ("increment", f"{p}m")),
-            (("set", n, 0), ("append", f"{p}m", [1])),
-            (("set", n, 0), ("increment", a)),
-            (("set", n, "w"), ("increment", n)),
-            (("append", a, [1]), ("increment", a)),
-            (("increment", n), ("append", n, [1])),
-            (("set", f"{p}x", 0), ("increment", n, True)),
-            (("set", f"{p}x", 0), ("increment", n, "1")),
-            (("set", f"{p}x", 0), ("increment", n, 2**53)),
-            (("set", f"{p}x", 0), ("increment", n, 2**53 - 7)),
-        ):
+            (("set", n, 0), ("increment", f"{p}m")), (("set", n, 0), ("append", f"{p}m", [1])), (("set", n, 0), ("increment", a)),
+            (("set", n, "w"), ("increment", n)), (("append", a, [1]), ("increment", a)), (("increment", n), ("append", n, [1])),
+            (("set", f"{p}x", 0), ("increment", n, True)), (("set", f"{p}x", 0), ("increment", n, "1")),
+            (("set", f"{p}x", 0), ("increment", n, 2**53)), (("set", f"{p}x", 0), ("increment", n, 2**53 - 7))
+        ):  # fmt: skip
             await operate(x, *wrong, **owner)
         await operate(x, ("increment", n, 2**53 - 8), ("set", "temp:t", 1), **owner)
         await operate(x, ("increment", n, -(2**53) + 1), **owner)
@@ -144,16 +127,12 @@ async def test_expected_values(x: Exchange) -> None:
     for mixed in (
         (("expect", "k", 1), ("set", "user:n", 5)),
         (("expect", "k", None), ("set", "user:n", 5), ("increment", "app:n"), ("set", "temp:a", 1)),
-        (("expect", "user:n", 5), ("set", "n", 1)),
-        (("expect", "user:n", 5), ("set", "app:n", 1)),
-        (("expect", "user:n", 5), ("increment", "user:n"), ("set", "temp:a", 1)),
-        (("expect", "app:n", 5), ("set", "app:n", 1)),
-        (("expect", "app:n", 2), ("set", "app:n", 1)),
-        (("expect", "k", None), ("expect", "user:n", 6), ("set", "n", 1)),
-        (("expect", "temp:a", None), ("set", "n", 1)),
-        (("expect", "k", None), ("set", "temp:a", 1)),
-        (("expect", "k", 3), ("set", "temp:a", 1)),
-    ):
+        (("expect", "user:n", 5), ("set", "n", 1)), (("expect", "user:n", 5), ("set", "app:n", 1)),
+        (("expect", "user:n", 5), ("increment", "user:n"), ("set", "temp:a", 1)), (("expect", "app:n", 5), ("set", "app:n", 1)),
+        (("expect", "app:n", 2), ("set", "app:n", 1)), (("expect", "k", None), ("expect", "user:n", 6), ("set", "n", 1)),
+        (("expect", "temp:a", None), ("set", "n", 1)), (("expect", "k", None), ("set", "temp:a", 1)),
+        (("expect", "k", 3), ("set", "temp:a", 1))
+    ):  # fmt: skip
         await operate(x, *mixed, **OWNERS[0])
     version = (await x.get("/v1/sessions/s"))["version"]
     await operate(x, ("expect", "user:n", 6), ("set", "user:n", 1), match=version, **OWNERS[0])
@@ -169,15 +148,9 @@ async def test_expected_values(x: Exchange) -> None:
 async def test_owners_that_cannot_be(x: Exchange) -> None:
     await make_sessions(x, ("ada", "s"), ("bob", "s"), ("default", "d"), ("eve", "d"))
     for query in (
-        {"session_id": "s"},
-        {"session_id": "d"},
-        {"session_id": "none"},
-        {"session_id": "s", "scope": "tenant"},
-        {"user_id": "ada", "scope": "tenant"},
-        {"scope": "user"},
-        {"user_id": ""},
-        {},
-    ):
+        {"session_id": "s"}, {"session_id": "d"}, {"session_id": "none"}, {"session_id": "s", "scope": "tenant"},
+        {"user_id": "ada", "scope": "tenant"}, {"scope": "user"}, {"user_id": ""}, {}
+    ):  # fmt: skip
         await x.get("/v1/state", **query)
         await x.send("PATCH", "/v1/state", {"user:a": 1}, query)
         await operate(x, ("set", "app:a", 1), **query)
