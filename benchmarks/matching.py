@@ -12,10 +12,10 @@ from benchmarks.timing import Samples, clock, freeze_heap, report
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.matching.session_match import MatchFinder, Sender
-from holdfast.sessions.forks import fork_for_request
+from holdfast.sessions.forks import copy_turns
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
+from holdfast.turns.place import Finder, Sender
 
 MANY = {"SQLite file": 1_000_000}
 """Sessions by database; a tenth of it on the other databases."""
@@ -85,7 +85,7 @@ async def _time_forks(hf: Holdfast, parent: str, count: int) -> dict[str, Figure
     session = await hf.store.get(ref)
     for at in range(5):
         started = clock()
-        await fork_for_request(hf.engine, session, count)
+        await copy_turns(hf.engine, session, count, None)
         forks.append(clock() - started)
         new = [NewEntry(message=one, tokens=10, timestamp=0) for one in _make_conversation(f"turn{at}", 2)]
         started = clock()
@@ -148,17 +148,16 @@ async def time_requests(hf: Holdfast) -> dict[str, Figure]:
         "new": (_make_conversation("else"), None),
         "omitting": ([*mine[-8:], new], "mine"),
     }
-    sender = Sender(USER, lambda _: "idle", lambda _: False)
     freeze_heap()
     figures: dict[str, Figure] = {}
     for name, (messages, expected) in requests.items():
         times = []
         for _ in range(100):
             started = clock()
-            match = await MatchFinder(hf.store, sender, messages).find()
+            found = await Finder(hf.store, Sender(USER, messages), lambda _: False).find()
             times.append(clock() - started)
             if expected is not ...:
-                assert (match.session.id if match else None) == expected
+                assert (found.id if found else None) == expected
         samples = Samples(times)
         figures[name] = samples.median
         if name == "continued":

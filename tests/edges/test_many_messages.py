@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.domain import messages as domain
 from holdfast.limits import INLINE_MESSAGES
-from holdfast.matching import log_match
 from holdfast.media import store as media
 from holdfast.server.apis import anthropic
+from holdfast.turns import place
 from holdfast.wire import exports, openai
 from tests.edges.server import serving
 from tests.loop_guard import watch
@@ -32,7 +32,7 @@ WORK = {
     "chain": (domain, "chain", _one),
     "fields": (exports, "parse_own_fields", _one),
     "anthropic": (anthropic, "decode_messages", lambda data, *_: len(data)),
-    "hashes": (log_match, "_compute_chain", lambda trail, *_: len(trail.messages)),
+    "hashes": (place, "make_chain", lambda *given: len(given[1])),
     "media": (media, "has_media", len),
 }
 """Functions that are given every message; each call costs one, or as many as it is given."""

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.domain.messages import Message
-from holdfast.matching.log_match import Landing
-from holdfast.matching.session_match import MatchFinder, Sender
+from holdfast.domain.session import Session
 from holdfast.stores.base import Store
+from holdfast.turns.place import Finder, Sender
 
 
-async def find_landing(
-    store: Store, user_id: str, incoming: Sequence[Message], system: Sequence[Message] = (), *, whole: bool = False
-) -> Landing | None:
-    """Return where a request continues or edits a session while no turn runs anywhere, or None for a new session."""
-    sender = Sender(user_id, lambda _: "idle", lambda _: False)
-    match = await MatchFinder(store, sender, incoming, system, whole=whole).find()
-    return None if match is None else match.landing
+async def find_session(store: Store, user_id: str, incoming: Sequence[Message]) -> Session | None:
+    """Return the session that a request continues or edits while no turn runs anywhere, or None for a new session."""
+    return await Finder(store, Sender(user_id, incoming), lambda _: False).find()

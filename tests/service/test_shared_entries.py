@@ -16,7 +16,7 @@ from holdfast.engine.erasure import erase_everywhere
 from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
 from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import SearchOptions
-from holdfast.sessions.forks import fork_for_request
+from holdfast.sessions.forks import copy_turns
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.log import Append
 from tests.service.search_kit import Talks, open_talks
@@ -101,7 +101,7 @@ async def test_fork_does_not_restore_a_message_erased_meanwhile(monkeypatch: pyt
         assert await texts(fork) == ["[erased]", "ok", "more", "ok"]
         monkeypatch.undo()
         with pytest.raises(StaleSession):
-            await fork_for_request(at.hf.engine, parent, 2, new_id="three")
+            await copy_turns(at.hf.engine, parent, 2, None, new_id="three")
         with pytest.raises(SessionNotFound):
             await at.hf.store.get(at.ref("three"))
 

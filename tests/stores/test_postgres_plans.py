@@ -16,7 +16,7 @@ from holdfast.stores.indexes import open_index
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
 from tests.contract.kit import assistant, user
-from tests.service.matching_kit import find_landing
+from tests.service.matching_kit import find_session
 from tests.stores.servers import reach
 from tests.waits import block_until
 
@@ -42,7 +42,7 @@ async def _go_on(store: Store, name: str) -> None:
     for user_id in ("ann", None):
         await store.list(user_id=user_id, limit=5)
     assert len(await store.entries_at("ann", [(name, 0), (name, 1)], around=1)) == 2
-    await find_landing(store, "ann", [new.message for new in (*OPENING, user("something else"))])
+    await find_session(store, "ann", [new.message for new in (*OPENING, user("something else"))])
 
 
 def _count_rows(url: str, connected: int) -> int:

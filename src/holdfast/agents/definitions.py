@@ -21,9 +21,9 @@ from holdfast.domain.budget import Budget
 from holdfast.domain.calibration import Learned, Measure
 from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import Message
-from holdfast.domain.reconcile import Mode
 from holdfast.errors import InvalidRequest
 from holdfast.limits import MEMORY_LIST_TOKENS
+from holdfast.log.align import Mode
 from holdfast.models import Model, OfflineModel, PromptCounter
 from holdfast.tokens import STORED, get_counter, restrict_counter
 from holdfast.tools.tool import Toolset

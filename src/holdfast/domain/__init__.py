@@ -5,7 +5,6 @@ session        sessions, entries, model calls, compactions, endings
 log            appending to a log and rewinding it
 history        installing the entries of an existing log
 origins        entries that are copies of entries of other sessions
-reconcile      comparing a request with a log
 interruptions  cutting a reply to the part that was heard
 medium         finding and detaching the image, audio, video or file in a part of a message
 media          media of messages: references, limits, placeholders

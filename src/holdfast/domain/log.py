@@ -78,7 +78,9 @@ def extend_by_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
         agent=new.agent,
         importance=new.importance,
         pinned=new.pinned,
-        alias=make_alias(tail.digest, sent, cut=bool((new.metadata or {}).get("interrupted"))),
+        alias=None
+        if new.is_brought
+        else make_alias(tail.digest, sent, cut=bool((new.metadata or {}).get("interrupted"))),
     )
     open_unit, open_calls = _find_open_calls(tail, entry, kind, answers=answers)
     return entry, Tail(

@@ -69,6 +69,8 @@ JOINED: Final = "joined"
 Agents outside the branch see that reply instead. Every unit of the branch has this key, not only the last one, because
 a view decides about each unit separately; see `holdfast.context.agent_view`.
 """
+UNDELIVERED: Final = "undelivered"
+"""Key in the `metadata` of a reply: true if it could not be sent to its end, because its client had disconnected."""
 CHILD: Final = "child"
 """Key in the `metadata` of the result of an agent that was called like a tool: id of the session in which the agent
 worked."""
@@ -182,6 +184,8 @@ class NewEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     message."""
     media: tuple[bytes, ...] = ()
     """SHA-256 of all detached media data of the message, in order; see `holdfast.stores.log`."""
+    is_brought: bool = False
+    """True for an assistant's message that a client brought along: it is no reply of the session, which is never found by it."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):

@@ -36,7 +36,6 @@ from holdfast.lifecycle.settings import LifeSettings
 from holdfast.lifecycle.sweeper import Sweeper, SweepPace
 from holdfast.limits import INDEX_SECONDS
 from holdfast.liveness import make_holder
-from holdfast.matching.retries import Retries, UndeliveredReplies
 from holdfast.memory.files import MemoryFiles
 from holdfast.memory.lookup import MemorySettings
 from holdfast.memory.memories import Memories
@@ -156,8 +155,6 @@ class Engine:
             self.compactor.outcomes, self.compactor.spent = of.compactor.outcomes, of.compactor.spent
             self.scoring.counts = of.scoring.counts
         self.failures: Counter[str] = Counter() if of is None else of.failures
-        self.undelivered = UndeliveredReplies()
-        self.retries = Retries(clock)
         self.locks = SessionLocks(store, clock, queueing or QueueSettings(), make_holder())
 
     def forget(self, ref: SessionRef) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from itertools import count
@@ -29,7 +28,6 @@ from holdfast.background import KeyedRepeater
 from holdfast.callers import Deputy, describe_self_wait, find_self_wait, identify_caller, start_deputy
 from holdfast.domain.session import Claim, Session, SessionRef
 from holdfast.engine.lost_writes import LostWrite, find_result
-from holdfast.engine.reservations import Reservation
 from holdfast.errors import (
     HoldfastError,
     InvalidRequest,
@@ -567,7 +565,6 @@ class SessionLocks:
         self._numbers = count()
         self._lines: dict[SessionRef, _Line] = {}
         self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
-        self._reserved: Counter[SessionRef] = Counter()
         self.renewals: KeyedRepeater[SessionLock] = KeyedRepeater(SessionLock.renew)
         """Renews the claims of running turns. Most turns end before the first renewal."""
 
@@ -593,14 +590,6 @@ class SessionLocks:
         """Return True if a turn of the session is running or waiting in this process."""
         line = self._lines.get(ref)
         return line is not None and bool(line.list_turns())
-
-    def reserve(self, ref: SessionRef) -> Reservation:
-        """Reserve a session for a request until the request's turn has begun."""
-        return Reservation(self._reserved, ref)
-
-    def is_reserved(self, ref: SessionRef) -> bool:
-        """Return True if the session is reserved for a request whose turn has not begun yet."""
-        return ref in self._reserved
 
     @property
     def is_empty(self) -> bool:

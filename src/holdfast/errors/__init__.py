@@ -40,6 +40,8 @@ HoldfastError
 │   ├── StaleMemories          another write has changed the owner's memories
 │   ├── StaleRecord            a record does not have the version that the write expected
 │   ├── StaleState             a state value, or the version of a scope, is not the one that the write expected
+│   ├── TurnGone               the turn of an idempotency key is no longer part of the conversation
+│   ├── ResultExists           a tool call has another result already
 │   └── IdempotencyConflict    the idempotency key was used before with different content
 ├── BudgetTooSmall             no valid prompt fits the token budget; says how many tokens are needed
 ├── ModelError                 a call of the upstream model failed; the user's message stays in the log
@@ -88,6 +90,7 @@ from holdfast.errors.conflicts import (
     Conflict,
     IdempotencyConflict,
     NoReply,
+    ResultExists,
     SessionBusy,
     SessionExists,
     SessionExpired,
@@ -96,6 +99,7 @@ from holdfast.errors.conflicts import (
     StaleRecord,
     StaleSession,
     StaleState,
+    TurnGone,
     TurnInterrupted,
     TurnLost,
 )
@@ -178,6 +182,7 @@ __all__ = [
     "PythonUnavailable",
     "RecordNotFound",
     "RerankFailed",
+    "ResultExists",
     "SecretBlocked",
     "ServerError",
     "ServerUnavailable",
@@ -196,6 +201,7 @@ __all__ = [
     "StoreUnavailable",
     "TooLarge",
     "ToolFailed",
+    "TurnGone",
     "TurnInterrupted",
     "TurnLost",
     "UnsupportedType",

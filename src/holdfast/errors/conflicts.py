@@ -202,3 +202,21 @@ class IdempotencyConflict(Conflict):
 
     def __init__(self, key: str) -> None:
         super().__init__(f"idempotency key {key!r} was used before with different content")
+
+
+class TurnGone(Conflict):
+    """The turn of an idempotency key is no longer part of the conversation: it was replaced, rewound or erased."""
+
+    code = "turn_gone"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the turn of idempotency key {key!r:.100} is no longer part of the conversation")
+
+
+class ResultExists(Conflict):
+    """A tool call has another result already."""
+
+    code = "result_exists"
+
+    def __init__(self, call_id: str) -> None:
+        super().__init__(f"call {call_id!r:.100} has another result already")

@@ -13,10 +13,9 @@ permissions   the permissions that routes require
 
 The gateway:
 chat          runs a chat request as a turn of a session    apis          the API formats of the gateway
-requester     user and session that a request names         session_locator  finds the session of a request
+requester     user and session that a request names         placing     finds the session of a request
 streaming     sends the reply to the client                 chat_objects  schemas of requests, replies and errors
 token_counting  `POST /v1/messages/count_tokens`         passthrough   other routes and models of the upstream
-repeated_request  recognizes retries of a request
 
 The REST API has one module for each subject, with its routes and objects:
 sessions, messages, context (also explanations and facts), state, voice, compactions, artifacts, search, memories, workspaces, health

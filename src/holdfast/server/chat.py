@@ -20,15 +20,15 @@ from holdfast.context.settings import RequestSettings
 from holdfast.context.units import EMPTY
 from holdfast.domain.interruptions import HEARD, HeardReport, parse_heard
 from holdfast.domain.messages import Message
-from holdfast.domain.reconcile import Mode
 from holdfast.engine.session_lock import check_mode
 from holdfast.limits import INLINE_BODY_BYTES
+from holdfast.log.align import Mode
 from holdfast.media.store import take_media_out
 from holdfast.models.codecs.messages.betas import check_native_fields
 from holdfast.numbers import check_whole
 from holdfast.server.apis.api_format import ApiFormat, ParsedRequest
 from holdfast.server.http import Call, mask_secrets, refuse_unknown
-from holdfast.server.repeated_request import digest_attempt, find_attempt
+from holdfast.server.placing import PlacedRequest, is_repeated, place_request
 from holdfast.server.replies import make_failure_reply, respond
 from holdfast.server.requester import (
     MATCHES,
@@ -43,16 +43,10 @@ from holdfast.server.requester import (
     name_session,
     should_match,
 )
-from holdfast.server.session_locator import (
-    LocatorInput,
-    locate_session,
-    place_after,
-)
 from holdfast.server.streaming import ON_DISCONNECT, Client
 from holdfast.stores.checks import check_id
 from holdfast.tools.memory_files import has_fact_tool
 from holdfast.turns.interruptions import separate_heard
-from holdfast.turns.placement import Placement, release_on_error
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
 from holdfast.wire.openai import split_system
 from holdfast.wire.request_fields import is_session_name
@@ -103,8 +97,7 @@ class Chat:
             if self._resolve is not None:
                 parsed = await self._resolve(call, parsed, gateway)
             turn = await open_turn(call, sent, parsed, gateway)
-            with release_on_error(turn.placement):
-                client = Client(call, send, self._api_format, parsed, turn, arrived=arrived)
+            client = Client(call, send, self._api_format, parsed, turn, arrived=arrived)
         except ClientDisconnect:
             return
         except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
@@ -119,7 +112,6 @@ class Chat:
             await client.cut()
         finally:
             scope.setdefault("state", {})["session_id"] = turn.request.ref.id
-            client.note_attempt()
             client.encoder.close()
 
 
@@ -140,57 +132,56 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
     requester = identify_requester(call, body, gateway, parsed.api)
     key = _get_idempotency_key(call, requester)
     fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
-    attempt_digest = await digest_attempt(call, sent, key, requester, name_session(call, sent, gateway))
     wanted = get_requested_mode(call, sent, body)
     system, apart, media = await _take_messages(call, sent, parsed)
     mode = wanted or _choose_mode(hf.roster.agents.get(body.get("agent") or body.get("model") or ""), gateway)
     settings = read_settings(call, parsed)
     separated = separate_heard(apart, parsed.own[len(system) :], mode, _parse_interruption(body))
-    locator_input = LocatorInput(
-        *(system, separated.messages, key, requester, session_id),
+    placed = PlacedRequest(
+        *(body, system, separated.messages, key, requester, session_id, parsed.predecessor),
         matches=should_match(call, body, requester, gateway),
         mode=separated.mode,
-        queue=check_mode(body.get("session_queue")) or hf.queueing.mode,
         check=partial(_check_responder, settings, gateway, parsed, unknown),
         fingerprint=fingerprint,
         instructions=parsed.instructions,
+        repeats=is_repeated(call, requester),
     )
-    placement = await _place(call, attempt_digest, parsed, locator_input)
-    with release_on_error(placement):
-        session = placement.session
-        if len(system) == parsed.instructions:
-            system = (*system, *session.system_messages)
-        responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
-        locator_input.check(responder)
-        if key is None and call.get_header("idempotency-key"):
-            warnings.append(_SHORT_KEY)
-        warnings += (*_warn_of_repairs(call), *_warn_of_times(parsed.own), *_warn_of_hosted_tools(responder, parsed))
-        request = TurnRequest(
-            ref=session.ref,
-            responder=hf.roster.with_request_settings(responder, settings),
-            settings=settings,
-            warnings=tuple(warnings),
-            incoming=separated.messages,
-            own=separated.own,
-            heard=separated.heard,
-            interruption=separated.interruption,
-            media=media,
-            system=system,
-            mode=separated.mode if separated.mode != mode else wanted or _choose_mode(responder.agent, gateway),
-            queue="queue" if placement.kind == "retry" else check_mode(body.get("session_queue")),
-            body=drop_own_fields(body),
-            idempotency_key=key,
-            fingerprint=fingerprint,
-            headers=forwarded,
-            api=parsed.api,
-            note=parsed.note,
-            compaction=parsed.compaction,
-            cache_key=parsed.cache_key,
-            hosted_tools=parsed.hosted_tools,
-        )
-        turn = Turn(hf.engine, request)
-        turn.placement = placement
-        return turn
+    place = await place_request(call, placed)
+    session = place.session
+    if len(system) == parsed.instructions:
+        system = (*system, *session.system_messages)
+    responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
+    placed.check(responder)
+    if key is None and call.get_header("idempotency-key"):
+        warnings.append(_SHORT_KEY)
+    warnings += (*_warn_of_repairs(call), *_warn_of_times(parsed.own), *_warn_of_hosted_tools(responder, parsed))
+    request = TurnRequest(
+        ref=session.ref,
+        responder=hf.roster.with_request_settings(responder, settings),
+        settings=settings,
+        warnings=tuple(warnings),
+        incoming=separated.messages,
+        own=separated.own,
+        heard=separated.heard,
+        interruption=separated.interruption,
+        media=media,
+        system=system,
+        mode=separated.mode if separated.mode != mode else wanted or _choose_mode(responder.agent, gateway),
+        queue="queue" if placed.repeats or key else check_mode(body.get("session_queue")),
+        body=drop_own_fields(body),
+        idempotency_key=key,
+        fingerprint=fingerprint,
+        headers=forwarded,
+        api=parsed.api,
+        note=parsed.note,
+        compaction=parsed.compaction,
+        cache_key=parsed.cache_key,
+        repeats=placed.repeats,
+        hosted_tools=parsed.hosted_tools,
+    )
+    turn = Turn(hf.engine, request)
+    turn.place = place
+    return turn
 
 
 async def _take_messages(
@@ -260,28 +251,6 @@ def _check_native_fields(parsed: ParsedRequest, unknown: Sequence[str], responde
             else "leave it out, or list it in gateway.pass_fields of the server"
         )
         raise errors.InvalidRequest(f"{reason}; {hint}", param=name[:80])
-
-
-async def _place(call: Call, digest: bytes | None, parsed: ParsedRequest, asked: LocatorInput) -> Placement:
-    """Find or create the session of a request. A retry gets the session of the earlier attempt."""
-    predecessor = parsed.predecessor
-
-    async def place(_: bool) -> Placement:  # noqa: FBT001 - a callback's argument
-        if predecessor is None:
-            return await locate_session(call, parsed.body, asked)
-        return await place_after(call, parsed.body, asked, predecessor)
-
-    earlier = await find_attempt(call, digest, place)
-    if earlier is None:
-        attempt = None if digest is None else call.hf.engine.retries.begin(digest)
-        placement = await place(False)
-        placement.record_attempt(attempt)
-        return placement
-    if predecessor is None or predecessor.is_forked or earlier.session.ref != predecessor.session.ref:
-        return earlier
-    placement = await place_after(call, parsed.body, asked, predecessor)
-    placement.kind, placement.attempt = "retry", earlier.attempt
-    return placement
 
 
 def _get_idempotency_key(call: Call, requester: Requester) -> str | None:

@@ -9,9 +9,9 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.access import ID_RANDOM, SECRET_RANDOM, create_key, is_usable_key
 from holdfast.domain.objects import Id, NonEmpty, Page, Request, json_schema, make_object
-from holdfast.domain.reconcile import Mode
 from holdfast.durations import LONGEST, parse_duration
 from holdfast.errors import InvalidRequest, KeyNotFound
+from holdfast.log.align import Mode
 from holdfast.numbers import MOST, check_whole
 from holdfast.server.access import Access
 from holdfast.server.http import Call

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 from holdfast import errors
 from holdfast.config.gateway import Gateway
 from holdfast.context.dialects import Dialect
-from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import DEFAULT_USER, Session
+from holdfast.log.align import Mode
 from holdfast.models.codecs.messages.requests import read_user
 from holdfast.server.http import Call
 from holdfast.turns.turn import TurnWarning

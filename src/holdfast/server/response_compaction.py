@@ -21,7 +21,6 @@ from holdfast.server.routes import Routes
 from holdfast.server.stored_responses import iterate_items
 from holdfast.turns.prompt import build_prompt
 from holdfast.turns.scope import TurnScope
-from holdfast.turns.turn import Turn
 
 routes = Routes("responses")
 _FORMAT: Final = Responses()
@@ -78,12 +77,9 @@ async def compact(call: Call, body: JsonObject) -> CompactedResponse:
     parsed = await resolve_request(call, parsed, state.gateway)
     parsed = parsed._replace(compaction=CompactionOrder(is_alone=True))
     turn = await open_turn(call, dict(body), parsed, state.gateway)
-    try:
-        async with TurnScope(turn):
-            await build_prompt(turn)
-            session, done = turn.session, turn.compacted
-    finally:
-        _end_attempt(turn)
+    async with TurnScope(turn):
+        await build_prompt(turn)
+        session, done = turn.session, turn.compacted
     assert done is not None, "the request asks for a compaction"
     users = await _list_user_items(hf, session, sent, is_stored=bool(body.get("previous_response_id")))
     secret = make_secret()
@@ -99,15 +95,6 @@ async def compact(call: Call, body: JsonObject) -> CompactedResponse:
         session_id=session.id,
         compaction_id=None if done.made is None else done.made.id,
     )
-
-
-def _end_attempt(turn: Turn) -> None:
-    """Release the session, and record that the request was answered, so that a later equal request is not taken for a retry."""
-    if turn.placement is None:
-        return
-    turn.placement.release()
-    if turn.placement.attempt is not None:
-        turn.placement.attempt.is_connected, turn.placement.attempt.was_answered = False, True
 
 
 async def _list_user_items(hf: Holdfast, session: Session, sent: Any, *, is_stored: bool) -> list[JsonObject]:

@@ -16,14 +16,13 @@ from holdfast.domain.compaction import add_summarized
 from holdfast.domain.messages import GENESIS, NOTE, Message
 from holdfast.domain.objects import Answer, Count, JsonObject, Page, json_schema
 from holdfast.domain.origins import find_copies, find_origin, get_ranges
-from holdfast.domain.reconcile import is_same_message
 from holdfast.domain.session import Session
 from holdfast.engine.entries import make_entries
 from holdfast.engine.erasure import erase_everywhere
 from holdfast.errors import InvalidRequest, SessionNotFound, TooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
-from holdfast.matching.log_match import count_known_messages
+from holdfast.log.align import is_same_message
 from holdfast.models.codecs.responses.encoder import encode_events, repeat_events
 from holdfast.models.codecs.responses.ids import NOWHERE, parse_place
 from holdfast.models.codecs.responses.items import make_input_items
@@ -34,6 +33,7 @@ from holdfast.server.apis.responses import RecordedRequest, make_secret
 from holdfast.server.chat_objects import ResponseEvent, ResponseObject
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import Refused
+from holdfast.server.placing import is_repeated
 from holdfast.server.replies import Reply
 from holdfast.server.requester import Requester, continue_session, identify_requester, name_session
 from holdfast.server.resumption import find_item, resume
@@ -44,14 +44,14 @@ from holdfast.server.stored_responses import (
     find_response,
     get_conversation,
     get_response,
-    is_in_use,
     iterate_input,
     make_cancellation,
     to_response,
 )
 from holdfast.stores.log import Append
 from holdfast.stores.walk import read_entries_until
-from holdfast.turns.turn_start import read_attempt
+from holdfast.turns.place import count_known_messages, read_branch
+from holdfast.turns.turn_start import has_continuation
 from holdfast.wire.openai import split_system
 
 routes = Routes("responses")
@@ -277,7 +277,8 @@ async def find_place(call: Call, parsed: ParsedRequest, gateway: Gateway, *, fol
     if request.conversation is not None:
         session = await get_conversation(call.hf, request.conversation, requester.user_id)
     elif request.previous is not None:
-        predecessor = await _find_predecessor(call.hf, request.previous, requester.user_id)
+        repeats = is_repeated(call, requester)
+        predecessor = await _find_predecessor(call.hf, request.previous, requester.user_id, repeats=repeats)
         session = predecessor.session
     parsed = await _resolve_references(call, parsed, requester.user_id, session, _get_stop(predecessor))
     system, incoming = split_system(parsed.messages)
@@ -285,7 +286,8 @@ async def find_place(call: Call, parsed: ParsedRequest, gateway: Gateway, *, fol
         item = await find_item(call.hf, compacted.reference, requester.owner, compacted.where)
         if session is None:
             covered = max(0, len(incoming) - compacted.added)
-            found = await resume(call.hf, item, incoming, covered, named=named)
+            repeats = is_repeated(call, requester)
+            found = await resume(call.hf, item, incoming, covered, named=named, repeats=repeats)
             session, incoming, predecessor = found.session, [*found.messages], found.predecessor
             parsed = parsed._replace(compaction=add_summarized(parsed.compaction, found.summarized))
     if session is None and named is not None and follows_name:
@@ -297,7 +299,7 @@ async def find_place(call: Call, parsed: ParsedRequest, gateway: Gateway, *, fol
 
 
 async def _find_predecessor(
-    hf: Holdfast, response_id: str, user_id: str | None, *, may_repeat: bool = True
+    hf: Holdfast, response_id: str, user_id: str | None, *, may_repeat: bool = True, repeats: bool = False
 ) -> Predecessor:
     """Return the response that a request continues after. If later messages follow it, the request gets a fork, unless it may repeat them.
 
@@ -306,6 +308,7 @@ async def _find_predecessor(
         response_id: id of the response.
         user_id: the user of the request.
         may_repeat: False if the request is known not to repeat an earlier one.
+        repeats: True if the client says that it repeats an earlier one.
 
     Raises:
         Refused: the user has no such response.
@@ -315,16 +318,15 @@ async def _find_predecessor(
         message = f"Previous response with id '{response_id:.200}' not found."
         raise Refused(400, "previous_response_not_found", message)
     find_again = partial(_find_predecessor, hf, response_id, user_id, may_repeat=False)
-    is_forked = not stored.is_last and not (may_repeat and await _may_be_repeated(hf, stored))
+    if stored.replies and stored.replies[-1].retired_by is not None:
+        branch, _ = await read_branch(hf.store, stored.session.ref, stored.end - 1)
+        kept = [entry for entry in branch if entry.seq < stored.end]
+        at = (stored.session, stored.end - 1, stored.entry.turn_id)
+        return Predecessor(*at, find_again, is_forked=True, branch=kept)
+    is_forked = not stored.is_last and not (
+        may_repeat and (repeats or not await has_continuation(hf.store, stored.session.ref, stored.end - 1))
+    )
     return Predecessor(stored.session, stored.end - 1, stored.entry.turn_id, find_again, is_forked=is_forked)
-
-
-async def _may_be_repeated(hf: Holdfast, stored: StoredResponse) -> bool:
-    """Return True if the request after a response may be sent again, because its reply is not complete or did not reach its client."""
-    ref = stored.session.ref
-    if hf.engine.undelivered.has_reply(ref):
-        return True
-    return not is_in_use(hf, stored.session) and await read_attempt(hf.store, ref, stored.end - 1) is not None
 
 
 def _get_stop(predecessor: Predecessor | None) -> int | None:

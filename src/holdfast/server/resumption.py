@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 from holdfast.accounting import run_cpu
 from holdfast.context.escaping import END, escape_lines
 from holdfast.domain.messages import Message
-from holdfast.domain.reconcile import is_same_message
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import Conflict, InvalidRequest, SessionNotFound
 from holdfast.holdfast import Holdfast
+from holdfast.log.align import is_same_message
 from holdfast.models.codecs.responses.ids import parse_reference
 from holdfast.models.codecs.responses.notes import CompactionNote, parse_compaction_note
 from holdfast.server.apis.api_format import Predecessor
@@ -112,7 +112,13 @@ async def _find_place(hf: Holdfast, item: CompactionItem, after: Sequence[Messag
 
 
 async def resume(
-    hf: Holdfast, item: CompactionItem, messages: Sequence[Message], covered: int, *, named: str | None = None
+    hf: Holdfast,
+    item: CompactionItem,
+    messages: Sequence[Message],
+    covered: int,
+    *,
+    named: str | None = None,
+    repeats: bool = False,
 ) -> Resumed:
     """Find the new messages of a request with a compaction item.
 
@@ -125,6 +131,7 @@ async def resume(
         messages: messages of the request, without leading system messages.
         covered: number of `messages` before the item.
         named: id of the session that the request names; None: it names none.
+        repeats: True if the client says that it repeats a request. Its last message then stays, to find the reply to it.
 
     Raises:
         UnknownCompaction: the text of the item is needed, and was erased.
@@ -138,8 +145,8 @@ async def resume(
             raise UnknownCompaction(f"{item.where}: {reason}", param=item.where)
         return Resumed(None, [*messages[:covered], make_summary_message(text), *after])
     new = after[place.known :]
-    if place.stop is None:
-        return Resumed(place.session, new, item.note.summarized)
+    if place.stop is None or (repeats and after and not new):
+        return Resumed(place.session, new if place.stop is None else after[-1:], item.note.summarized)
 
     async def find_again() -> Predecessor:
         session = await hf.store.get(item.session.ref)

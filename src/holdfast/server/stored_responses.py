@@ -150,7 +150,17 @@ async def _read_replies(hf: Holdfast, session: Session, note: Entry) -> tuple[li
         hf.store, session.ref, partial(_is_of_another_turn, note), start=note.seq + 1
     )
     own = _drop_client_results(replies)
-    return own, following is None and len(own) == len(replies)
+    if own or following is None:
+        return own, following is None and len(own) == len(replies)
+    retired, _ = await read_entries_until(  # of a reply that was made again
+        hf.store,
+        session.ref,
+        lambda entry: not entry.is_note and _is_of_another_turn(note, entry),
+        keep=lambda entry: not entry.is_note,
+        start=note.seq + 1,
+        retired=True,
+    )
+    return _drop_client_results(retired), False
 
 
 _LATER: Final = 8

@@ -118,10 +118,6 @@ class Client:
             streams.streams -= self._is_streamed
             if self.gone:
                 streams.left["finished" if turn.closed else "cut"] += 1
-                attempt = turn.placement.attempt if turn.placement else None
-                is_awaited = attempt is not None and attempt.is_connected  # a retry of the request waits for the reply
-                if turn.closed and turn.answered is None and not is_awaited:
-                    turn.engine.undelivered.note(turn.session, turn.request.incoming, turn.request.idempotency_key)
 
     async def _relay_whole(self) -> None:
         try:
@@ -285,16 +281,6 @@ class Client:
         limits = [_parse_seconds(value) for name, value in self._request.scope["headers"] if name in TIMEOUTS]
         return not self._begun and any(self._now() - self._arrived >= _TIMEOUT_SHARE * limit for limit in limits)
 
-    def note_attempt(self) -> None:
-        """Release the session, and record how this attempt ended, so that a retry of the request can use it."""
-        placement = self._turn.placement
-        if placement is None:
-            return
-        placement.release()
-        if placement.attempt is not None and not self.gone:
-            placement.attempt.is_connected = False
-            placement.attempt.was_answered = self._turn.closed and self._sent
-
     # -- connection --------------------------------------------------------------
 
     async def _watch(self, scope: anyio.CancelScope) -> None:
@@ -302,8 +288,7 @@ class Client:
         await self._wait_for_disconnect()
         self.gone = not self._sent  # not set earlier: the client may disconnect while the last part is sent
         turn = self._turn
-        if self.gone and turn.placement is not None and turn.placement.attempt is not None:
-            turn.placement.attempt.is_connected = turn.placement.attempt.was_answered = False  # a retry may come soon
+        turn.is_undelivered = self.gone
         if turn.lock.owner is None or not (self._finishes or self._expects_retry()):
             scope.cancel()
 

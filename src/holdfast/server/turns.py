@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final, Literal
 
 from holdfast.accounting import run_cpu
 from holdfast.domain.objects import Answer, Count, Id, JsonObject, Request, json_schema, make_object
-from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Session
 from holdfast.engine.session_lock import QueueMode
 from holdfast.errors import InvalidRequest
 from holdfast.limits import INLINE_BODY_BYTES
+from holdfast.log.align import Mode
 from holdfast.server.context import PromptSource, Strategy
 from holdfast.server.http import Call
 from holdfast.server.routes import ETAG, KEY, Routes

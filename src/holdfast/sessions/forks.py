@@ -6,12 +6,12 @@ edit, an interruption or a rewind. They stay in the log.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace as evolve
 
-from holdfast.domain.fact_choices import with_choices
 from holdfast.domain.history import to_old_entry
 from holdfast.domain.media.parts import list_hashes
 from holdfast.domain.origins import copy_origins, get_ranges
@@ -19,7 +19,6 @@ from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.numbers import check_whole
-from holdfast.sessions.carry_over import CARRIED_FROM
 from holdfast.sessions.transfer import TRIES
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_new_id
@@ -56,7 +55,13 @@ async def fork_session(
 
 
 async def copy_turns(
-    engine: Engine, session: Session, stop: int | None, at_turn: int | None, *, new_id: str | None = None
+    engine: Engine,
+    session: Session,
+    stop: int | None,
+    at_turn: int | None,
+    *,
+    new_id: str | None = None,
+    branch: Sequence[Entry] = (),
 ) -> Session:
     """Create a session of the same user with a copy of the live path before `stop`, and the metadata and state of the session.
 
@@ -66,27 +71,16 @@ async def copy_turns(
         stop: the first `seq` that is not copied; None: copy everything.
         at_turn: the last turn that is copied, as of which the state is; None: the present state.
         new_id: id of the new session; None creates one.
+        branch: entries of a retired branch, which are copied instead of the live ones from the first of them on.
 
     Raises:
         SessionExists: there is a session with the id `new_id`.
         StaleSession: the original was edited since it was read.
     """
     state = session.state if at_turn is None else session.get_state_at(at_turn)
-    return await copy_entries(engine, session, stop, new_id=new_id, state=state, metadata=session.metadata)
-
-
-async def fork_for_request(engine: Engine, session: Session, stop: int, *, new_id: str | None = None) -> Session:
-    """Fork a session for a request that must not change it. Only the live path before `stop` is copied.
-
-    Session state, metadata, artifacts, summaries and pins are not copied.
-
-    Raises:
-        SessionNotFound: the original was deleted.
-        SessionExists: there is a session with the id `new_id`.
-        StaleSession: the original was edited since the request was matched to it.
-    """
-    kept = {name: session.metadata[name] for name in (CARRIED_FROM,) if name in session.metadata}
-    return await copy_entries(engine, session, stop, new_id=new_id, state={}, metadata=kept, pins=False)
+    return await copy_entries(
+        engine, session, stop, new_id=new_id, state=state, metadata=session.metadata, branch=branch
+    )
 
 
 async def copy_entries(
@@ -97,7 +91,7 @@ async def copy_entries(
     state: dict[str, Any],
     metadata: dict[str, Any],
     new_id: str | None = None,
-    pins: bool = True,
+    branch: Sequence[Entry] = (),
 ) -> Session:
     """Create a session of the same user with a copy of the live path before `stop`; None copies all of it.
 
@@ -120,13 +114,16 @@ async def copy_entries(
         metadata={**metadata, "forked_from": origin},
     )
     end = last.seq + 1 if last else 0
-    return await store.fork(new, session, end, pins=pins) or await _copy_one_by_one(store, session, new, end, pins=pins)
+    fork = None if branch else await store.fork(new, session, end)
+    return fork or await _copy_one_by_one(store, session, new, branch[0].seq if branch else end, branch)
 
 
-async def _copy_one_by_one(store: Store, session: Session, new: NewSession, stop: int, *, pins: bool) -> Session:
-    """Create a session with copies that the store cannot make by itself, for example because earlier entries were retired."""
+async def _copy_one_by_one(
+    store: Store, session: Session, new: NewSession, stop: int, branch: Sequence[Entry]
+) -> Session:
+    """Create a session with copies that the store cannot make by itself, for example because entries were retired."""
     ref = session.ref
-    entries = [entry if pins else _remove_pins(entry) for entry in await store.entries(ref, stop=stop, notes=True)]
+    entries = [*await store.entries(ref, stop=stop, notes=True), *branch]
     if entries:
         await store.share(ref, session.identity)
     origins = (await store.origins(ref.user_id, [ref.id])).get(ref.id, ())
@@ -155,10 +152,6 @@ async def _check_original(store: Store, session: Session) -> None:
         raise SessionNotFound(session.id)
     if after.reshaped > session.version:
         raise StaleSession(session.id, expected=session.version, version=after.version)
-
-
-def _remove_pins(entry: Entry) -> Entry:
-    return evolve(entry, pinned=False, metadata=with_choices(entry.metadata, {}))
 
 
 async def rewind_session(

@@ -19,12 +19,12 @@ from holdfast.context.dialects import Dialect, check_dialect
 from holdfast.context.settings import parse
 from holdfast.domain.interruptions import HEARD, parse_heard
 from holdfast.domain.messages import Message
-from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import NewCompaction, Session, SessionRef, StoredCompaction
 from holdfast.engine.engine import Engine
 from holdfast.engine.session_lock import QueueMode, check_mode
 from holdfast.engine.session_removal import remove_session
 from holdfast.errors import InvalidRequest
+from holdfast.log.align import Mode
 from holdfast.sessions.context_preview import preview_context
 from holdfast.sessions.facts import SessionFacts
 from holdfast.sessions.fields import check_session_fields

@@ -18,7 +18,6 @@ from holdfast.domain.artifact import USER, NewArtifact, Scope, UserRef, check_na
 from holdfast.domain.history import OldEntry
 from holdfast.domain.messages import DIGEST_SIZE, NOTE, ROLES, UNWRITABLE, Message, Part, ToolCall, encode_payload
 from holdfast.domain.origins import is_valid_ranges
-from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import ModelCall, NewCompaction, NewEntry, SessionRef
 from holdfast.domain.state import APP, TEMP, Change, check_delta, encode_value, get_scope
 from holdfast.domain.state import USER as USER_STATE
@@ -38,6 +37,7 @@ from holdfast.limits import (
     STATE_KEYS,
     SYSTEM_BYTES,
 )
+from holdfast.log.align import Mode
 from holdfast.stores.keys import ApiKey, Role
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from holdfast.domain.objects import Id, NonEmpty, Time, json_schema
-from holdfast.domain.reconcile import Mode
+from holdfast.log.align import Mode
 
 Role = Literal["read", "write", "admin"]
 """The permissions of a key: `read` allows reading, `write` also writing, and `admin` also removing users and reading the

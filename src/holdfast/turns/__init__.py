@@ -7,7 +7,7 @@ at. A *working set* is the list of messages that one model call receives.
 turn             the state and the writes of a turn
 scope            the lock and other resources of a running turn
 turn_start       begin a turn, also for a request that is sent again or that continues after one message, only once
-placement        the session that a request was matched to
+place            the session of a request, and the place in its log from which it continues
 handover         the choice of the agent that answers
 workflow         agents that run in sequence or in parallel to answer one request
 delegation       agents that are called like tools

@@ -28,12 +28,12 @@ from holdfast.domain.interruptions import (
     split_rounds,
 )
 from holdfast.domain.messages import Message
-from holdfast.domain.reconcile import Mode, Plan
 from holdfast.domain.session import Entry, Session
 from holdfast.engine.entries import count_tokens
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import HeardMismatch, InvalidRequest, NoReply
 from holdfast.limits import INTERRUPTED_BEHIND
+from holdfast.log.align import Mode, Plan
 from holdfast.models import ModelRequest
 from holdfast.stores.base import Store
 from holdfast.stores.walk import ENTRIES

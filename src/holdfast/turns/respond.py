@@ -22,7 +22,7 @@ from functools import partial
 from typing import Final
 
 from holdfast.domain.log import to_sent_message
-from holdfast.domain.session import STEP, Entry
+from holdfast.domain.session import STEP, UNDELIVERED, Entry
 from holdfast.errors import ModelError
 from holdfast.log.items import Delta, Finish, Head, Text, Usage
 from holdfast.media.outgoing import restore_entries
@@ -194,6 +194,8 @@ async def _record(turn: Turn, assembler: ReplyAssembler, *, is_whole: bool) -> N
         metadata = await with_named_artifacts(turn, reply.text, metadata)
     if turn.note is not None and reason in CUT_SHORT:
         metadata = {**(metadata or {}), FINISH_REASON: reason}
+    if turn.is_undelivered:
+        metadata = {**(metadata or {}), UNDELIVERED: True}
     if turn.compacted is not None:
         metadata = {**(metadata or {}), COMPACTION: turn.compacted.reference}
     messages, noted = ([reply], [metadata]) if reply.tool_calls else hand_over_reply(turn, reply, metadata)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final
 
 from holdfast.errors import TurnInterrupted
-from holdfast.turns.placement import MatchLost
+from holdfast.turns.place import MatchLost
 from holdfast.turns.turn import Turn
 from holdfast.turns.turn_start import open_turn
 

@@ -28,7 +28,6 @@ from holdfast.domain.compaction import CompactionOrder
 from holdfast.domain.history import to_new_entry
 from holdfast.domain.interruptions import HeardReport
 from holdfast.domain.messages import NOTE, Message, encode_canonical
-from holdfast.domain.reconcile import Mode, Plan
 from holdfast.domain.refusals import Refusal
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.branches import Share
@@ -37,6 +36,7 @@ from holdfast.engine.entries import link_repeated, make_entries
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.engine.session_lock import QueueMode, SessionLock
 from holdfast.limits import INLINE_MESSAGES, TURN_WARNINGS
+from holdfast.log.align import Mode, Plan
 from holdfast.log.items import Delta
 from holdfast.media.store import has_media, take_media_out
 from holdfast.overlays.session_cache import choose_view_to_save
@@ -44,7 +44,7 @@ from holdfast.stores.log import Append, Appended, SavedView
 from holdfast.tools.context import TurnState
 from holdfast.tools.tool import get_tool_name
 from holdfast.turns.compaction import Compacted
-from holdfast.turns.placement import Placement
+from holdfast.turns.place import Place
 
 T = TypeVar("T")
 Send = Callable[[list[Delta]], Awaitable[None]]
@@ -113,6 +113,8 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """When the request wants its session to be compacted; None: never."""
     hosted_tools: tuple[Mapping[str, Any], ...] = ()
     """Tools that run at the provider, as sent by a client of the Responses API. Models of other providers do not get them."""
+    repeats: bool = False
+    """True if the client says that it repeats an earlier request."""
     cache_key: str | None = None
     """The client's own key for prompts in a provider's cache; None: the session's key is sent."""
 
@@ -145,8 +147,10 @@ class Turn:
 
     introduction: Introduction | None = None
     """The promoted memories that the next prompt contains; None: there are none."""
-    placement: Placement | None = None
-    """The session of an HTTP request, and the kind of match that found it; None: the library named the session."""
+    place: Place | None = None
+    """How the session of an HTTP request was found; None: the library named the session."""
+    is_undelivered = False
+    """True if the client disconnected before the reply was complete, so that it could not be sent to its end."""
     root: str | None = None
     """Id of the session that called the first agent in a chain of agent calls; None: the turn is not part of such a
     chain."""
@@ -222,7 +226,7 @@ class Turn:
     @property
     def follows(self) -> int | None:
         """The `seq` of the message that the request continues after; see `holdfast.turns.turn_start`. None: the newest message."""
-        return None if self.placement is None else self.placement.follows
+        return None if self.place is None else self.place.follows
 
     @property
     def branched(self) -> bool:
@@ -302,18 +306,12 @@ class Turn:
 
     async def move(self) -> None:
         """Match the request to another session, because the session changed and nothing of the request was written yet."""
-        assert self.placement is not None, "the request was matched"
-        self.placement = await self.placement.find_again()
-        self.request = msgspec.structs.replace(self.request, ref=self.placement.session.ref)
+        find_again = self.place.find_again if self.place is not None else None
+        assert find_again is not None, "only a request that was matched can lose its match"
+        self.place = await find_again()
+        self.request = msgspec.structs.replace(self.request, ref=self.place.session.ref)
         self.lock = self.engine.locks.make_turn_lock(self.request.ref, self.lock.mode)
         self.learned = Learned()
-
-    def note_opened(self, start: int) -> None:
-        """Record that the request's messages are in the log, and that the reply begins at the `seq` `start`."""
-        if self.placement is not None:
-            self.placement.release()
-            if self.placement.attempt is not None:
-                self.placement.attempt.start = start
 
     async def say(self, deltas: list[Delta]) -> None:
         """Send a part of the reply that comes from no model. The turn can be interrupted while its client does not read."""
@@ -347,10 +345,7 @@ class Turn:
         if self.agent is not None:
             summary["agent"] = self.agent
         if self.plan is not None:
-            forked = self.placement is not None and self.placement.kind in ("fork", "own")
-            summary["reconciled"] = "forked" if forked else self.plan.relation
-            if self.plan.retire_from is not None:
-                summary["edited_at"] = self.plan.retire_from
+            summary |= self._describe_plan(self.plan)
         if self.working_set is not None:
             built = self.working_set
             summary["working_set"] = {
@@ -373,6 +368,13 @@ class Turn:
             answered = {} if self.failure is not None else {"model": self.request.responder.llm.name}
             summary["upstream"] = {**answered, "failed": [*self.failed]}
         return summary
+
+    def _describe_plan(self, plan: Plan) -> dict[str, Any]:
+        """Return what the request did to the log, for the response."""
+        edited = {} if plan.retire_from is None else {"edited_at": plan.retire_from}
+        if self.place is not None and self.place.kind == "fork":
+            return {"reconciled": "forked", "forked_from": self.session.metadata.get("forked_from"), **edited}
+        return {"reconciled": plan.relation, **edited}
 
     async def admit(self) -> None:
         """Prepare the request's messages for the log: mask secrets, and move media to separate storage.
@@ -406,6 +408,8 @@ class Turn:
         sent = self._sent[begin:]
         if self.request.heard:
             sent = tuple(self.request.heard.get(begin + at, message) for at, message in enumerate(sent))
+        pairs = zip(plan.append, self.request.incoming[begin:], sent, strict=True)
+        sent = tuple(own if new is given else new for new, given, own in pairs)  # with media that the client left out
         if not plan.renamed:
             return sent
         results = len(plan.append) - len(list(dropwhile(lambda one: one.role == "tool", plan.append)))
@@ -446,6 +450,8 @@ class Turn:
         own = self._select_own_fields(plan, len(messages)) if plan is not None else _own_metadata(metadata, messages)
         if self.share:
             own = [{**one, "metadata": self.share.add_metadata(one.get("metadata"))} for one in own]
+        if opening:
+            own = [_mark_brought(one, message) for one, message in zip(own, messages, strict=True)]
         begins = opening and keyed and request.note is not None
         if begins:
             messages = [*messages, Message(role=NOTE, origin=request.note)]
@@ -559,6 +565,11 @@ def make_mark(payload: Any) -> str:
 def _add_mark(own: Mapping[str, Any], message: Message, mark: Any) -> Mapping[str, Any]:
     """Return the fields of an entry. Those of a reply name the note that its turn began with."""
     return {**own, "metadata": {**(own.get("metadata") or {}), OPENED_BY: mark}} if message.role == "assistant" else own
+
+
+def _mark_brought(own: Mapping[str, Any], message: Message) -> Mapping[str, Any]:
+    """Return the fields of an entry of the request. Those of an assistant's message say that it is no reply of the session."""
+    return {**own, "is_brought": True} if message.role == "assistant" else own
 
 
 def _own_metadata(

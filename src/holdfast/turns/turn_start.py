@@ -7,8 +7,7 @@ A client that never received the end of a reply may send the same request again:
 - If a turn ended between tools, the new turn continues from the stored results.
 - After a crash, or if the client disconnected, the log ends in the tool messages of an unfinished reply. The calls in
   this reply are not run again. The prompt says which of these calls have no result.
-- If the reply was completed after its client had disconnected, the stored reply is returned (see
-  `holdfast.matching.retries`).
+- A request with the key of an earlier one, or that says that it is repeated, gets the stored reply if it is complete.
 """
 
 from __future__ import annotations
@@ -20,28 +19,29 @@ from typing import Final
 
 from holdfast.context.units import Unit, group_units
 from holdfast.domain.messages import Message, encode_canonical
-from holdfast.domain.reconcile import LogRemainder, Plan, detect_mode, reconcile_delta, reconcile_remainder
 from holdfast.domain.session import NO_VERSION, Entry, Session, SessionRef
-from holdfast.engine.redacting_store import mask_messages
-from holdfast.errors import InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
-from holdfast.limits import CALL_LOOKBACK
-from holdfast.matching.log_match import (
-    count_known_messages,
-    find_landing,
-    find_tool_round,
-    read_branch,
-    read_end,
-    read_remainder,
+from holdfast.errors import InvalidMessage, InvalidRequest, SessionNotFound, StaleSession, TurnGone
+from holdfast.limits import CALL_LOOKBACK, RETRY_MILLISECONDS
+from holdfast.log.align import (
+    LogRemainder,
+    Plan,
+    align_delta,
+    align_rest,
+    align_results,
+    detect_mode,
+    is_complete,
+    is_cut,
+    is_reply,
 )
 from holdfast.overlays.session_cache import CachedSession, read_view
 from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
-from holdfast.stores.walk import ENTRIES, read_entries_until
+from holdfast.stores.walk import read_entries_until
 from holdfast.turns.handover import resume
 from holdfast.turns.interruptions import apply_interruption, is_interrupting
-from holdfast.turns.placement import MatchLost
+from holdfast.turns.place import MatchLost, count_known_messages, plan_history
 from holdfast.turns.prompt import check_body
-from holdfast.turns.turn import INPUT_COUNT, MARK, OPENED_BY, Turn
+from holdfast.turns.turn import MARK, OPENED_BY, Turn, TurnWarning
 
 _PAGE: Final = 64
 """Number of entries that are read at a time while the user's message is searched backwards from the end of the log."""
@@ -71,88 +71,18 @@ async def _relate(turn: Turn) -> Session | None:
     Returns:
         The session; None if the log already contains the reply to the request.
     """
-    if turn.engine.undelivered.has_reply(turn.request.ref) and await _repeat_undelivered(turn):
-        return None
-    runs_tools = bool(turn.request.responder.tools or turn.request.responder.steps)
-    is_joined = turn.placement is not None and await _join_attempt(turn)
-    may_resume = runs_tools and not is_joined and (turn.follows is None or await _check_continuation(turn))
-    if not is_joined and not (may_resume and await _resume_from_results(turn)):
-        await reconcile(turn)
+    await reconcile(turn)
     answered = turn.answered
-    if answered is not None and answered.message.tool_calls and (is_joined or runs_tools):
+    if answered is not None and answered.message.tool_calls and _runs_tools(turn):
         await _answer_after(turn, answered)
     return turn.session if turn.answered is None else None
 
 
+def _runs_tools(turn: Turn) -> bool:
+    return bool(turn.request.responder.tools or turn.request.responder.steps)
+
+
 # -- the same message again ------------------------------------------------------
-
-
-async def _repeat_undelivered(turn: Turn) -> bool:
-    """Answer with the log's last reply if it is the reply to this request and no client received it. Return True if so."""
-    await turn.admit()
-    store, request = turn.engine.store, turn.request
-    session = (await store.get(request.ref)).require_intact()
-    seq = turn.engine.undelivered.take(session, request.incoming, request.idempotency_key)
-    seq = None if seq == turn.follows else seq  # the same words after the reply are a new message
-    last = [] if seq is None else await store.entries(request.ref, start=seq, limit=1)
-    if not last or last[0].message.role != "assistant" or last[0].erased:
-        return False
-    turn.session, turn.plan = session, Plan("replayed")
-    turn.answered, turn.closed = last[0], True
-    turn.note = await find_note(turn.engine.store, turn.request.ref, last[0])
-    return True
-
-
-async def _join_attempt(turn: Turn) -> bool:
-    """Continue where the first attempt at the request ended. Return True if that was possible.
-
-    It is impossible if it is unknown where the first attempt ended, or if the first attempt never began a turn. If another message
-    was sent after an attempt that failed, the retry is a new message.
-
-    Raises:
-        MatchLost: the retry is a new message, and may belong to another session.
-    """
-    placement, request = turn.placement, turn.request
-    if (
-        placement is None
-        or placement.kind != "retry"
-        or placement.attempt is None
-        or request.idempotency_key is not None
-    ):
-        return False
-    start = placement.attempt.start
-    if start is None:
-        return False
-    session = await turn.engine.store.get(request.ref)
-    if session.identity != placement.attempt.identity:
-        return False
-    if await _is_overtaken(turn, start):
-        if not placement.attempt.is_fixed:
-            raise MatchLost
-        return False
-    turn.learned = await turn.engine.learning.get(request.responder.llm)
-    check_body(request.responder, request.body, turn.learned)
-    await turn.admit()
-    await resume(turn, session, Plan("replayed"))
-    turn.plan, turn.session = Plan("replayed"), session
-    placement.release()
-    if request.note is not None and start:
-        before = await turn.engine.store.entries(request.ref, start=start - 1, limit=1, notes=True)
-        turn.note = before[0] if before and before[0].is_note else None
-    await answer_again(turn, start)
-    return True
-
-
-async def _is_overtaken(turn: Turn, start: int) -> bool:
-    """Return True if another message follows a request in the log, and the request has no complete reply.
-
-    Args:
-        turn: the turn.
-        start: `seq` of the first entry after the request's messages.
-    """
-    store, ref = turn.engine.store, turn.request.ref
-    reply, other = await read_entries_until(store, ref, lambda entry: entry.message.role == "user", start=start)
-    return other is not None and not any(one.message.role == "assistant" and is_complete(one) for one in reply)
 
 
 async def find_note(store: Store, ref: SessionRef, reply: Entry) -> Entry | None:
@@ -168,52 +98,6 @@ async def find_note(store: Store, ref: SessionRef, reply: Entry) -> Entry | None
             break
         stop = page[-1].seq
     return None
-
-
-async def _resume_from_results(turn: Turn) -> bool:
-    """Continue with stored tool results if the log ends in results of tools that ran for exactly these messages.
-
-    Return True if that was done.
-    """
-    request = turn.request
-    if not request.incoming:
-        return False
-    session = (await turn.engine.store.get(request.ref)).require_intact()
-    if _has_history(turn):
-        return False
-    if session.tail.last_kind not in {"calls", "result"}:
-        return False
-    incoming = await mask_messages(turn.engine.guard, request.incoming)
-    if not await _has_unanswered(turn, session, incoming):
-        return False
-    turn.learned = await turn.engine.learning.get(request.responder.llm)
-    check_body(request.responder, request.body, turn.learned)
-    await turn.admit()
-    await write_opening(turn, session, Plan("replayed"), expect=None)
-    return True
-
-
-async def _has_unanswered(turn: Turn, session: Session, incoming: Sequence[Message]) -> bool:
-    """Return True if the log ends with the messages `incoming`, followed only by calls that Holdfast ran and by their results."""
-    tail: list[Entry] = []
-    while True:
-        stop = tail[0].seq if tail else None
-        page = await turn.engine.store.entries(session.ref, stop=stop, limit=_PAGE, descending=True)
-        tail = [*page[::-1], *tail]
-        units = group_units(tail)
-        while units and _has_run_here(turn, units[-1]):
-            units.pop()
-            before = [entry for unit in units for entry in unit.entries][-len(incoming) :]
-            if incoming[-1].role != "assistant" and len(before) == len(incoming) and _begins_with(before, incoming):
-                return True
-        begun = len(units) == 1 and units[0].entries[0].kind == "result"  # its calls are on the previous page
-        if (units and not begun) or len(page) < _PAGE:
-            return False
-
-
-def _has_run_here(turn: Turn, unit: Unit) -> bool:
-    calls = unit.entries[0].message.tool_calls
-    return bool(calls) and not any(call.name in turn.client_tools for call in calls)
 
 
 # -- the same idempotency key again ----------------------------------------------
@@ -251,6 +135,10 @@ def _is_ready(turn: Turn, unit: Unit) -> bool:
     return all(call.id in answered for call in unit.entries[0].message.tool_calls if call.name not in turn.client_tools)
 
 
+WARNINGS: Final = {
+    "nothing_in_common": "the request has nothing in common with its session: only what follows its last reply was appended",
+    "several_turns_retired": "the request differs from its session from an earlier turn on: the later turns were retired",
+}
 NOTHING = "messages is empty, and the session has no messages: there is nothing to answer"
 _RACES = 16
 """Maximum number of attempts to begin a turn if other writers append to the log meanwhile."""
@@ -270,6 +158,9 @@ async def reconcile(turn: Turn) -> None:
         plan, expected = await _plan(turn, session)
         if not plan.append and session.messages == 0:
             raise InvalidRequest(NOTHING, param="messages")
+        if plan.answer is not None and turn.request.idempotency_key is None:
+            await _answer_with(turn, session, plan, plan.answer)
+            return
         try:
             await write_opening(turn, session, plan, expect=expected)
         except SessionNotFound:  # it was deleted: the next read raises the error
@@ -280,6 +171,13 @@ async def reconcile(turn: Turn) -> None:
             continue
         return
     raise StaleSession(turn.request.ref.id, expected=session.version, version=session.version + 1)
+
+
+async def _answer_with(turn: Turn, session: Session, plan: Plan, reply: Entry) -> None:
+    """Answer with a stored reply. Nothing is written."""
+    turn.session, turn.plan = session, plan
+    turn.answered, turn.closed = reply, True
+    turn.note = await find_note(turn.engine.store, turn.request.ref, reply)
 
 
 def _has_history(turn: Turn) -> bool:
@@ -293,10 +191,10 @@ async def _plan(turn: Turn, session: Session) -> tuple[Plan, int | None]:
         await check_results(turn.engine.store, session, turn.request.incoming)
         plan, version = await _plan_continuation(turn, session)
         return await apply_interruption(turn, session, plan), version
-    transcript = _has_history(turn)
-    plan = await (_plan_transcript if transcript else _plan_delta)(turn, session)
+    history = _has_history(turn)
+    plan = await (_plan_history if history else _plan_delta)(turn, session)
     plan = await apply_interruption(turn, session, plan)
-    return plan, session.version if transcript or plan.retire_from is not None else None
+    return plan, session.version if history or plan.retire_from is not None else None
 
 
 async def _reconcile_warm(turn: Turn) -> bool:
@@ -305,10 +203,10 @@ async def _reconcile_warm(turn: Turn) -> bool:
     Return False if the cache is outdated or does not contain enough entries.
     """
     request = turn.request
-    if is_interrupting(request) or not request.incoming or request.responder.steps:
+    if is_interrupting(request) or not request.incoming or request.responder.steps or request.repeats:
         return False
     warm = turn.engine.warm.get(request.ref) or await _read_session(turn)
-    plan = _plan_warm_transcript(turn, warm) if _has_history(turn) else _plan_warm_delta(turn, warm)
+    plan = _plan_warm_history(turn, warm) if _has_history(turn) else _plan_warm_delta(turn, warm)
     if plan is None or not plan.append or plan.retire_from is not None:
         return False
     try:
@@ -332,12 +230,13 @@ def _plan_warm_delta(turn: Turn, warm: CachedSession) -> Plan | None:
         return None
     if turn.follows is not None:
         return Plan("delta", incoming) if warm.session.tail.last_seq == turn.follows else None
-    if len(incoming) > len(warm.last) and not warm.is_whole:
+    is_open = bool(warm.last) and (warm.last[-1].kind in ("calls", "result") or is_cut(warm.last[-1]))
+    if (is_open or len(incoming) > len(warm.last)) and not warm.is_whole:
         return None
-    return reconcile_delta(warm.last[-len(incoming) :], incoming)
+    return align_delta(warm.last, incoming)
 
 
-def _plan_warm_transcript(turn: Turn, warm: CachedSession) -> Plan | None:
+def _plan_warm_history(turn: Turn, warm: CachedSession) -> Plan | None:
     if warm.session.messages == 0:
         return Plan("new", turn.request.incoming)
     sent = count_known_messages(warm.session.tail.digest, turn.request.incoming)
@@ -346,89 +245,76 @@ def _plan_warm_transcript(turn: Turn, warm: CachedSession) -> Plan | None:
     tools: list[Entry] = []
     for entry in reversed(warm.last):
         if entry.message.visible:
-            return reconcile_remainder(LogRemainder(tools[::-1], None), turn.request.incoming[sent:])
+            return align_rest(LogRemainder(tools[::-1], None), turn.request.incoming[sent:])
         tools.append(entry)
     return None
 
 
 async def _plan_delta(turn: Turn, session: Session) -> Plan:
-    incoming = turn.request.incoming
+    store, incoming = turn.engine.store, turn.request.incoming
     if not incoming:
         return Plan("replayed")
-    await check_results(turn.engine.store, session, incoming)
-    last = await turn.engine.store.entries(session.ref, limit=len(incoming), descending=True)
-    return reconcile_delta(last[::-1], incoming)
+    if incoming[0].role == "tool" and turn.request.mode != "delta":
+        stored = await check_results(store, session, incoming)
+        known = align_results(stored, incoming)
+        if known == len(incoming):
+            return _repeat_results(stored, incoming)
+        incoming = incoming[known:]
+    last: Sequence[Entry] = await store.entries(session.ref, limit=len(incoming) + 1, descending=True)
+    is_open = bool(last) and (last[0].kind in ("calls", "result") or is_cut(last[0]))
+    if is_open or turn.request.repeats:
+        tools, user = await read_entries_until(
+            store, session.ref, lambda entry: entry.message.role == "user", descending=True
+        )
+        start = tools[-1].seq if user is None else user.seq
+        before = await store.entries(session.ref, stop=start, limit=len(incoming), descending=True)
+        last = [*tools, *([user] if user else ()), *before]
+    return align_delta(last[::-1], incoming, repeats=_repeats_recent(turn, last))
 
 
-async def _plan_transcript(turn: Turn, session: Session) -> Plan:
-    """Return the changes to the log for a request that contains the whole conversation.
-
-    The beginning that the request shares with the log is found by digests. Only the entries after it are read.
-    """
-    store, incoming = turn.engine.store, turn.request.incoming
-    if session.messages == 0:
-        return Plan("new", incoming)
-    sent = count_known_messages(session.tail.digest, incoming)
-    if sent is not None:
-        return reconcile_remainder(await read_end(store, session), incoming[sent:])
-    whole = turn.request.mode == "transcript"
-    if not whole and (tool_round := await find_tool_round(store, session, incoming)) is not None:
-        remainder, sent = tool_round
-        return reconcile_remainder(remainder, incoming[sent:])
-    found = await find_landing(store, session, incoming, whole=whole)
-    if found is None:
-        first = await store.entries(session.ref, limit=1)
-        return Plan("replaced", incoming, retire_from=first[0].seq) if incoming else Plan("replayed")
-    if found.place.live:
-        return reconcile_remainder(await read_remainder(store, session.ref, found.place.seq), incoming[found.sent :])
-    return await _revive(turn, session, found.place.seq, found.sent)
+def _repeats_recent(turn: Turn, newest: Sequence[Entry]) -> bool:
+    """Return True if the request says that it is repeated, and the last message of the log is not too old to be its reply."""
+    return turn.request.repeats and bool(newest) and newest[0].timestamp > turn.engine.clock() - RETRY_MILLISECONDS
 
 
-async def _revive(turn: Turn, session: Session, seq: int, sent: int) -> Plan:
-    """Return the changes to the log for a request that continues messages which an earlier edit replaced.
+def _repeat_results(stored: Sequence[Entry], sent: Sequence[Message]) -> Plan:
+    """Return the plan for a request that has only results of tools that the log has: it gets the reply that followed them."""
+    ids = {message.tool_call_id for message in sent}
+    last = max(at for at, entry in enumerate(stored) if entry.kind == "result" and entry.message.tool_call_id in ids)
+    reply = next((entry for entry in stored[last:] if is_reply(entry)), None)
+    if reply is not None and not is_complete(reply) and reply is stored[-1]:
+        return Plan("regenerated", retire_from=reply.seq)
+    return Plan("replayed", answer=reply)
 
-    The replaced messages are written again, including their tool messages.
 
-    Args:
-        turn: the turn.
-        session: the session as last read.
-        seq: the last message with visible text that the request shares with the replaced part of the log.
-        sent: number of messages in the request up to and including that message.
-    """
-    incoming = turn.request.incoming
-    old = await read_branch(turn.engine.store, session.ref, seq)
-    if any(
-        entry.erased for entry in old.entries
-    ):  # erased content cannot be restored, so the client's version replaces the branch
-        visible = [at for at, message in enumerate(incoming[:sent]) if message.visible]
-        begin = visible[-sum(entry.message.visible for entry in old.entries)]
-        return Plan("edited", incoming[begin:], retire_from=old.retire_from)
-    plan = reconcile_remainder(LogRemainder(old.tools, None if old.ends else seq), incoming[sent:])
-    until = plan.retire_from if plan.retire_from not in {None, seq} else None
-    tools = [tool for tool in old.tools if until is None or tool.seq < until]
-    return Plan(
-        plan.relation,
-        plan.append,
-        retire_from=old.retire_from,
-        restore=(*old.entries, *tools),
-        renamed=plan.renamed,
-    )
+async def _plan_history(turn: Turn, session: Session) -> Plan:
+    """Return the changes to the log for a request that contains the conversation, or a part of it."""
+    request, is_named = turn.request, turn.place is None or turn.place.kind != "matched"
+    whole = request.mode == "transcript"
+    plan = await plan_history(turn.engine.store, session, request.incoming, whole=whole, named=is_named)
+    if plan.relation == "regenerated" and request.repeats and plan.retire_from is not None and not plan.restore:
+        replies, other = await read_entries_until(
+            turn.engine.store, session.ref, lambda entry: entry.message.role == "user", start=plan.retire_from
+        )
+        if other is None and _repeats_recent(turn, replies[-1:]) and is_complete(replies[-1]):
+            return Plan("replayed", answer=replies[-1])
+    return plan
 
 
 async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int | None) -> None:
     """Write the request's messages and the changes in `plan` to the log, before the model is called."""
-    if turn.placement is not None:
-        turn.placement.check(session, plan.retire_from)
+    if turn.place is not None:
+        turn.place.check(session, plan.retire_from)
+    if plan.warning is not None:
+        turn.warnings.add(TurnWarning(plan.warning, WARNINGS[plan.warning]))
     if turn.handover.asked.team is not None:
         await resume(turn, session, plan)
     turn.plan = plan
     turn.session = session
     writes = plan.append or plan.restore or plan.retire_from is not None or turn.request.note is not None
     if not writes and turn.request.idempotency_key is None:
-        turn.note_opened(session.tail.next_seq)
         return
     appended = await turn.append(turn.select_sent(plan), plan=plan, expect=expect)
-    turn.note_opened(appended.start + len(appended.entries))
     if appended.replayed:
         turn.plan = Plan("replayed")
         await answer_again(turn, await _find_reply_start(turn, appended))
@@ -438,13 +324,18 @@ async def _find_reply_start(turn: Turn, first: Appended) -> int:
     """Return the `seq` at which the reply to the first attempt at a request begins.
 
     If that reply was cut since, the messages of the request may have been written again with new numbers.
+
+    Raises:
+        TurnGone: the messages are no longer in force.
     """
     first_message = next((entry for entry in reversed(first.entries) if not entry.is_note), None)
     if first_message is None or first_message.retired_by is None:
         return first.start + len(first.entries)
     stored = await turn.engine.store.entries(turn.request.ref, start=first_message.retired_by, limit=_COPY_ENTRIES)
-    moved = (entry.seq for entry in stored if _is_moved(first_message, entry))
-    return next(moved, first.start + len(first.entries) - 1) + 1
+    moved = next((entry.seq for entry in stored if _is_moved(first_message, entry)), None)
+    if moved is None:
+        raise TurnGone(str(turn.request.idempotency_key))
+    return moved + 1
 
 
 def _is_moved(first_message: Entry, entry: Entry) -> bool:
@@ -461,14 +352,28 @@ async def answer_again(turn: Turn, start: int) -> None:
     """Find the stored reply to the first attempt at the same request, and let the turn answer with it.
 
     If the stored reply was cut off, its received part is replaced by a new reply.
+
+    Raises:
+        TurnGone: there was a complete reply, which is no longer in force.
     """
-    later = await turn.engine.store.entries(turn.request.ref, start=start, limit=2)
-    if not later or later[0].message.role != "assistant":
+    store, ref = turn.engine.store, turn.request.ref
+    later = await store.entries(ref, start=start, limit=2)
+    reply = later[0] if later and later[0].message.role == "assistant" else None
+    is_cut_off = reply is not None and bool((reply.metadata or {}).get("interrupted"))
+    if reply is None or not is_cut_off:
+        replies, _ = await read_entries_until(
+            store, ref, lambda entry: entry.message.role == "user" or is_complete(entry), start=start, retired=True
+        )
+        made = await store.entries(ref, start=replies[-1].seq + 1 if replies else start, limit=1, retired=True)
+        first = made[0] if made and is_complete(made[0]) else None
+        if (first is not None and (first.retired_by is not None or first.erased)) or (reply and reply.erased):
+            raise TurnGone(str(turn.request.idempotency_key))
+    if reply is None:
         return
-    if not (later[0].metadata or {}).get("interrupted"):
-        turn.answered, turn.closed = later[0], True
+    if not is_cut_off:
+        turn.answered, turn.closed = reply, True
     elif len(later) == 1:
-        await turn.append((), plan=Plan("regenerated", retire_from=later[0].seq), keyed=False)
+        await turn.append((), plan=Plan("regenerated", retire_from=reply.seq), keyed=False)
 
 
 def find_unasked_result(session: Session | None, messages: Sequence[Message]) -> Message | None:
@@ -497,7 +402,7 @@ def make_result_error(message: Message, param: str = "messages[0].tool_call_id")
 
 async def check_results(
     store: Store, session: Session, messages: Sequence[Message], *, stop: int | None = None
-) -> None:
+) -> Sequence[Entry]:
     """Check that the session contains the calls of the tool results with which `messages` begins.
 
     Late and repeated results are accepted.
@@ -508,11 +413,14 @@ async def check_results(
         messages: messages to be written.
         stop: `seq` before which they are written; None: at the end of the log.
 
+    Returns:
+        The last messages before them, in order, among which the calls were searched; empty if all of the calls are open.
+
     Raises:
         InvalidMessage: the call of a result is not among the last `limits.CALL_LOOKBACK` messages.
     """
     if find_unasked_result(session if stop is None else None, messages) is None:
-        return
+        return ()
     stored: Sequence[Entry] = ()
     if session.messages:
         stored = await store.entries(session.ref, stop=stop, limit=CALL_LOOKBACK, descending=True)
@@ -521,95 +429,43 @@ async def check_results(
     for message in takewhile(lambda one: one.role == "tool", messages):
         if message.tool_call_id not in known:
             raise make_result_error(message)
+    return stored[::-1]
 
 
 # -- requests that continue after one message -------------------------------------
 #
-# Such a message is continued only once; see `Placement.follows`. If it has a continuation already, the request gets
-# another session. A continuation counts when its reply is complete. If a request failed before that, its messages are
-# in the log without a reply, or with a part of one. The same request then continues there, so a client can always try
-# again. Another request gets another session.
-
-
-async def _check_continuation(turn: Turn) -> bool:
-    """Return True if the message that the request follows has no complete continuation yet.
-
-    Raises:
-        MatchLost: it has one, or it is not in force any more, so the request gets another session.
-
-    The error is not raised if the request has an idempotency key, because it may repeat the request that made the continuation.
-    """
-    return await _read_attempt(turn) is not None
+# Such a message is continued only once in its session; see `Place.follows`. If it has a continuation already, the request
+# gets a fork. A continuation counts when its reply is complete. If a request failed before that, its messages are in the log
+# without a reply, or with a part of one. The same request then continues there, so a client can always try again.
 
 
 async def _plan_continuation(turn: Turn, session: Session) -> tuple[Plan, int]:
     """Return the changes to the log for a request that follows a message, and the version that the session must have.
 
     Raises:
-        MatchLost: as `_check_continuation`.
+        MatchLost: the log has a continuation that the request does not repeat, so the request gets a fork.
     """
-    incoming = turn.request.incoming
-    attempt = await _read_attempt(turn)
-    if attempt is None:
-        return Plan("delta", incoming), NO_VERSION  # only a repeated request is accepted at this version
-    if not attempt:
+    incoming, follows = turn.request.incoming, turn.follows
+    assert follows is not None, "the request follows a message"
+    later, reply = await read_entries_until(turn.engine.store, turn.request.ref, is_complete, start=follows + 1)
+    is_there = await turn.engine.store.entries(turn.request.ref, start=follows, limit=1, notes=True)
+    is_last = bool(is_there) and is_there[0].seq == follows
+    if is_last and reply is None and not later:
         return (Plan("delta", incoming) if incoming else Plan("replayed")), session.version
-    if incoming and _begins_with(attempt, incoming):
-        rest = attempt[len(incoming) :]
-        plan = Plan("regenerated", retire_from=rest[0].seq) if rest else Plan("replayed")
-        return plan, session.version
-    raise MatchLost
-
-
-async def _read_attempt(turn: Turn) -> list[Entry] | None:
-    """Return the entries of an attempt to continue after the message that the request follows, as `read_attempt` does.
-
-    Raises:
-        MatchLost: there is no such attempt, and the request has no idempotency key, so it repeats none.
-    """
-    assert turn.follows is not None, "the request follows a message"
-    attempt = await read_attempt(turn.engine.store, turn.request.ref, turn.follows)
-    if attempt is None and turn.request.idempotency_key is None:
+    if is_last and incoming and _begins_with(later, incoming):
+        if reply is None:
+            return align_delta(later, incoming), session.version
+        if reply.seq == session.tail.last_seq and _repeats_recent(turn, [reply]):
+            return Plan("replayed", answer=reply), session.version
+    if turn.request.idempotency_key is None:
         raise MatchLost
-    return attempt
+    return Plan("delta", incoming), NO_VERSION  # only a repeated request is accepted at this version
 
 
-async def read_attempt(store: Store, ref: SessionRef, follows: int) -> list[Entry] | None:
-    """Return the live entries after a message if they are those of an attempt without a complete reply. If there are none, return an empty list.
-
-    Return None if there is a complete reply, if there are messages that no such attempt wrote, or if the message is not in force any more.
-
-    Args:
-        store: the store.
-        ref: the session.
-        follows: `seq` of the message.
-    """
-    found, head, start, is_attempt = list[Entry](), None, follows, False
-    while True:
-        page = await store.entries(ref, start=start, limit=ENTRIES, notes=True)
-        for entry in page:
-            if head is None:
-                head = entry
-            elif entry.is_note:
-                is_attempt = is_attempt or (entry.metadata or {}).get(INPUT_COUNT) == len(found)
-            elif entry.message.role == "assistant" and is_complete(entry):
-                return None
-            else:
-                found.append(entry)
-        if len(page) < ENTRIES:
-            break
-        start = page[-1].seq + 1
-    if head is None or head.seq != follows or (found and not is_attempt):
-        return None
-    return found
-
-
-def is_complete(entry: Entry) -> bool:
-    """Return True for a reply that its client has received, or can receive by repeating its request."""
-    metadata = entry.metadata or {}
-    if metadata.get("interrupted"):
-        return False
-    return not entry.message.tool_calls or metadata.get("returned") is None or bool(metadata["returned"])
+async def has_continuation(store: Store, ref: SessionRef, seq: int) -> bool:
+    """Return True if a complete reply follows a message in the log."""
+    _, reply = await read_entries_until(store, ref, is_complete, start=seq + 1)
+    return reply is not None
 
 
 def _begins_with(entries: Sequence[Entry], messages: Sequence[Message]) -> bool:

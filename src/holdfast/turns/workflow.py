@@ -22,12 +22,12 @@ import msgspec
 from holdfast.agents import Agent, Responder
 from holdfast.context.agent_view import is_hand_over
 from holdfast.domain.messages import Message, ToolCall
-from holdfast.domain.reconcile import Plan
 from holdfast.domain.session import HAND_OVER, STEP
 from holdfast.domain.state import TEMP
 from holdfast.engine.branches import Branch, Share, WriteArbiter
 from holdfast.engine.session_lock import SessionLock
 from holdfast.errors import BudgetTooSmall, Conflict, HoldfastError, InvalidRequest, ModelError, StaleSession
+from holdfast.log.align import Plan
 from holdfast.log.items import Delta, Progress
 from holdfast.stores.walk import read_entries_until
 from holdfast.tools.tool import relax_choice

@@ -152,22 +152,19 @@ async def test_current_turn_that_has_a_reply_can_be_sent_again(is_cut: bool, rep
         ]
 
 
-async def test_current_turn_with_another_result_replaces_only_its_end() -> None:
-    async with gateway(["hi", call_count(1), "first", "second"]) as served:
-        await send(served, [user("zero")])
-        call = (await send(served, [user("one")]))["choices"][0]["message"]
-        for result in ("1", "2"):
-            await send(served, [user("one"), call, {"role": "tool", "tool_call_id": "c1", "content": result}])
-        assert await log(served) == ["zero", "hi", "one", None, "2", "second"]
-
-
-async def test_edited_message_before_a_tool_call_is_an_edit() -> None:
-    async with gateway(["hi", call_count(1), "done"]) as served:
+async def test_another_result_of_a_call_is_refused() -> None:
+    """It would rewrite what was said. This is so in a history, and in a delta."""
+    async with gateway(["hi", call_count(1), "first"]) as served:
         await send(served, [user("zero")])
         call = (await send(served, [user("one")]))["choices"][0]["message"]
         result = {"role": "tool", "tool_call_id": "c1", "content": "1"}
-        told = await send(served, [user("another"), call, result])
-        assert told["session"]["reconciled"] == "replaced"
+        first = await send(served, [user("one"), call, result])
+        for messages in ([user("one"), call, {**result, "content": "2"}], [{**result, "content": "2"}]):
+            answer = await served.http.post("/v1/chat/completions", json={"messages": messages, "session_id": "s"})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (409, "result_exists")
+        again = await send(served, [result])
+        assert again["choices"][0]["message"]["content"] == first["choices"][0]["message"]["content"] == "first"
+        assert await log(served) == ["zero", "hi", "one", None, "1", "first"]
 
 
 async def test_tool_does_not_run_again_for_a_resent_message() -> None:

@@ -13,9 +13,7 @@ from pydantic import BaseModel
 
 from holdfast.testing import Gate, Reply
 from tests.behaviour.kit import (
-    count_connections,
     count_tasks,
-    count_undelivered,
     count_waiting,
     gateway,
     until,
@@ -306,29 +304,6 @@ async def test_tools_of_the_server_run_once_although_the_continuation_fails() ->
             await served.openai.responses.create(model="gpt-4o", input="Pay.", previous_response_id=first.id)
         second = await served.openai.responses.create(model="gpt-4o", input="Pay.", previous_response_id=first.id)
         assert (second.output_text, second.session_id, numbers) == ("Paid.", first.session_id, [7])
-
-
-@pytest.mark.parametrize("erased", [False, True])
-async def test_undelivered_response_is_returned_to_the_same_request(erased: bool) -> None:
-    """A client that lost the end of a response sends its request again. The model is called again only if the reply was erased."""
-    gate = Gate()
-    async with gateway(["One.", Reply(text=WORDS, hold=gate, hold_after=2), "Anew.", "Other."]) as served:
-        first = await served.openai.responses.create(model="gpt-4o", input="1")
-        body = {"model": "gpt-4o", "input": "2", "previous_response_id": first.id, "on_disconnect": "finish"}
-        lost = asyncio.create_task(served.http.post("/v1/responses", json=body))
-        await served.upstream.until(lambda: len(served.upstream.requests) == 2)
-        lost.cancel()
-        await until(lambda: count_connections(served.server) == 0)
-        gate.open()
-        await until(lambda: count_undelivered(served.native))
-        if erased:
-            await served.rest.session(first.session_id).erase((await served.entries(first.session_id))[-1]["seq"])
-        again = (await served.http.post("/v1/responses", json=body)).json()
-        assert again["output"][0]["content"][0]["text"] == ("Anew." if erased else WORDS)
-        assert (again["session_id"] == first.session_id) is not erased
-        assert len(served.upstream.requests) == (3 if erased else 2)
-        other = (await served.http.post("/v1/responses", json=body)).json()
-        assert other["session_id"] != first.session_id
 
 
 async def test_retry_of_a_request_that_never_began_is_no_part_of_another_branch() -> None:

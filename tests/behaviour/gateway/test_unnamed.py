@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.testing import Gate, Reply, ScriptedUpstream
-from tests.behaviour.kit import UPSTREAM_KEY, Served, gateway
+from holdfast.testing import Gate, Reply
+from tests.behaviour.kit import Served, gateway
 
 OPENING = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "re: hi"}]
 MORE = {"role": "user", "content": "more"}
@@ -67,52 +64,6 @@ async def test_conflicting_or_invalid_match_header_is_refused() -> None:
 def hold_more(gate: Gate) -> Any:
     """Answer "more" when the gate opens, and everything else at once."""
     return lambda body: Reply(text=answer(body), hold=gate if body["messages"][-1] == MORE else None)
-
-
-@pytest.mark.parametrize(
-    ("body", "headers", "relation"),
-    [({}, {}, "forked"), ({"session_queue": "interrupt"}, {}, "edited"), ({}, {"idempotency-key": "k"}, "forked")],
-)
-async def test_edit_during_the_running_turn_gets_a_copy(
-    body: dict[str, Any], headers: dict[str, str], relation: str
-) -> None:
-    """Unless it interrupts that turn; sent again with its key it finds its answer."""
-    gate = Gate()
-    async with gateway(hold_more(gate)) as served:
-        first = await start_session(served)
-        running = asyncio.create_task(send_without_session(served, *OPENING, MORE))
-        await served.upstream.until(lambda: len(served.upstream.requests) == 2)
-        editing = asyncio.create_task(send_without_session(served, *OPENING, EDIT, headers=headers, **body))
-        if not body:  # it does not wait for another turn
-            await editing
-        gate.open()
-        told, edited = await running, await editing
-        assert edited["session"]["reconciled"] == relation
-        assert (edited["session_id"] == first) is (relation == "edited")
-        assert edited["choices"][0]["message"]["content"] == "re: else"
-        if headers:
-            again = await send_without_session(served, *OPENING, EDIT, headers=headers, **body)
-            assert again["session_id"] == edited["session_id"]
-            assert len(served.upstream.requests) == 3
-        if not body:
-            assert told["choices"][0]["message"]["content"] == "re: more"
-
-
-async def test_edit_of_a_turn_on_another_server_gets_a_copy(tmp_path: Path) -> None:
-    """The stored session has the claim."""
-    gate, store = Gate(), f"sqlite:///{tmp_path}/s.db"
-    async with ScriptedUpstream(hold_more(gate)) as upstream:
-        llm = {"model": "gpt-4o", "base_url": upstream.url, "api_key": UPSTREAM_KEY}
-        config = f"llms: {json.dumps({'default': llm})}"
-        async with gateway(None, config, store=store) as one, gateway(None, config, store=store) as two:
-            first = await start_session(one)
-            running = asyncio.create_task(send_without_session(one, *OPENING, MORE))
-            await upstream.until(lambda: len(upstream.requests) == 2)
-            edited = await send_without_session(two, *OPENING, EDIT)
-            gate.open()
-            await running
-            assert edited["session"]["reconciled"] == "forked"
-            assert edited["session_id"] != first
 
 
 async def test_empty_message_is_refused() -> None:

@@ -48,12 +48,10 @@ __all__ = [
     "count_connections",
     "count_queued",
     "count_tasks",
-    "count_undelivered",
     "count_waiting",
     "create_stored_key",
     "early_sketches",
     "fast_updates",
-    "forget_attempts",
     "fresh_store",
     "hide_mcp",
     "inject",
@@ -113,11 +111,6 @@ def count_waiting(hf: holdfast.Holdfast) -> int:
     return sum(len(line.waiting) for line in hf.engine.locks._lines.values())  # noqa: SLF001  # no metric counts them
 
 
-def count_undelivered(hf: holdfast.Holdfast) -> int:
-    """Return how many replies were finished after their client went away."""
-    return len(hf.engine.undelivered)
-
-
 def count_queued(hf: holdfast.Holdfast) -> int:
     """Return how many calls wait for a model with `max_requests`."""
     return sum(llm.client.waiting for llm in hf.roster.llms.values() if isinstance(llm.client, LimitedModel))
@@ -131,11 +124,6 @@ def count_connections(server: Any) -> int:
 def count_tasks(server: Any) -> int:
     """Return how many requests a server works on."""
     return len(server.server_state.tasks)
-
-
-def forget_attempts(hf: holdfast.Holdfast) -> None:
-    """Forget which requests came, as another server of the database does not know them."""
-    hf.engine.retries._attempts.clear()  # noqa: SLF001
 
 
 async def settle(hf: holdfast.Holdfast) -> None:

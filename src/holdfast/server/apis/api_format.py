@@ -6,13 +6,13 @@ Holdfast uses one format internally. It consists of the request fields of Chat C
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.context.dialects import Dialect
 from holdfast.domain.compaction import CompactionOrder
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Session
+from holdfast.domain.session import Entry, Session
 from holdfast.log.items import Delta, Progress
 from holdfast.models import Collector
 from holdfast.server.replies import Reply
@@ -34,6 +34,8 @@ class Predecessor(NamedTuple):
     """Function that finds the message again after the session has changed, or raises `Refused`."""
     is_forked: bool = False
     """True: the request gets a fork that ends with the message."""
+    branch: Sequence[Entry] = ()
+    """Entries of a retired branch that ends with the message; empty if the message is live."""
 
 
 class ParsedRequest(NamedTuple):

@@ -12,9 +12,9 @@ from holdfast.access import is_usable_key
 from holdfast.agents.definitions import Llm
 from holdfast.context.settings import STRATEGIES, get_budget
 from holdfast.domain.objects import Id, NonEmpty
-from holdfast.domain.reconcile import Mode
 from holdfast.durations import format_duration
 from holdfast.errors import HoldfastError
+from holdfast.log.align import Mode
 from holdfast.models import LimitedModel, Upstream
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import call_route

@@ -1,20 +1,21 @@
-"""Compare the messages of a request with a session's log, and plan the changes to the log. Pure functions.
+"""Decide which messages of a request are new, and what they replace in a session's log. Pure functions.
 
-The messages are a transcript (the whole conversation) or a delta (only the new messages); see docs/new-messages.md.
-`holdfast.matching.log_match` finds the position up to which a transcript and a log agree; this module decides how the
-log changes.
+A request has a whole conversation or a part of it (a *history*), or only new messages (a *delta*); see docs/placing.md.
+`holdfast.turns.place` reads the part of the log that is compared here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from holdfast.domain.log import to_sent_message
-from holdfast.domain.messages import Message, encode_calls, encode_canonical, remove_media
-from holdfast.domain.session import JOINED, Entry
+from holdfast.domain.messages import Message, Part, encode_calls, encode_canonical, remove_media
+from holdfast.domain.session import JOINED, UNDELIVERED, Entry
+from holdfast.errors import ResultExists
 
 Mode = Literal["auto", "transcript", "delta"]
 Relation = Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced", "forked"]
@@ -25,6 +26,7 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
 
     relation: Relation
     append: tuple[Message, ...] = ()
+    """Messages to append: the last ones of the request. Media that the client left out are in them."""
     retire_from: int | None = None
     """`seq` of the first live entry to retire; all later entries are retired, too. It is reported as `edited_at`. None:
     no entry is retired."""
@@ -34,6 +36,14 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     renamed: Mapping[str, str] = {}
     """Ids of tool calls: those in the request mapped to those in the log. They apply to the results with which `append`
     begins."""
+    warning: str | None = None
+    """Code of the warning for the response: `nothing_in_common`; None: there is none."""
+    answer: Entry | None = None
+    """The reply that the request gets without a model call; None: a reply is made."""
+
+    def with_warning(self, code: str) -> Plan:
+        """Return the plan with a warning."""
+        return msgspec.structs.replace(self, warning=code)
 
 
 class LogRemainder(NamedTuple):
@@ -41,8 +51,13 @@ class LogRemainder(NamedTuple):
 
     tools: Sequence[Entry]
     """Tool messages before the next visible message."""
-    visible: int | None
-    """`seq` of the next visible message; None if there is none."""
+    following: Entry | None
+    """The next visible message; None if there is none."""
+
+    @property
+    def visible(self) -> int | None:
+        """`seq` of the next visible message; None if there is none."""
+        return None if self.following is None else self.following.seq
 
 
 def detect_mode(incoming: Iterable[Message], mode: Mode) -> Literal["transcript", "delta"]:
@@ -55,45 +70,139 @@ def detect_mode(incoming: Iterable[Message], mode: Mode) -> Literal["transcript"
     return "delta"
 
 
-def reconcile_delta(last: Sequence[Entry], incoming: Sequence[Message]) -> Plan:
+def align_delta(last: Sequence[Entry], sent: Sequence[Message], *, repeats: bool = False) -> Plan:
     """Return the plan for messages that are appended to the log, even if they equal messages in the log.
 
-    If the log already ends in exactly these messages, with no reply after them, the client is retrying and nothing is
-    appended.
+    If the log ends with exactly these messages and has no complete reply to them, the request is the same attempt again.
+    Results of tools that ran for it are kept, and a partial reply is replaced.
 
     Args:
-        last: the last `len(incoming)` live entries, in order; fewer if the log has fewer.
-        incoming: the request's messages without the leading system messages.
+        last: the last live entries, in order; all of them if the log has fewer than are compared.
+        sent: the request's messages without the leading system messages.
+        repeats: True if the client says that it repeats a request, so a complete reply at the end of the log answers it.
     """
-    if _is_ending(last, incoming):
+    end, reply = len(last), last[-1] if last and is_reply(last[-1]) else None
+    if reply is not None and (repeats or is_cut(reply)):
+        end -= 1
+    while end and sent:
+        if _is_ending(last[:end], sent):
+            if reply is None or is_complete(reply):
+                return Plan("replayed", answer=reply)
+            return Plan("regenerated", retire_from=reply.seq)
+        if not _is_hidden(last, end - 1):
+            break
+        end -= 1
+    if not sent:
         return Plan("replayed")
-    return Plan("delta" if last else "new", tuple(incoming))
+    return Plan("delta" if last else "new", tuple(sent))
 
 
-def _is_ending(last: Sequence[Entry], incoming: Sequence[Message]) -> bool:
-    """Return True if the log ends in exactly these messages, with no reply after them."""
-    if not incoming or incoming[-1].role == "assistant" or len(last) != len(incoming):
+def _is_ending(last: Sequence[Entry], sent: Sequence[Message]) -> bool:
+    """Return True if the entries end with exactly these messages."""
+    if sent[-1].role == "assistant" or len(last) < len(sent):
         return False
-    for entry, sent in zip(last, incoming, strict=True):
-        if entry.message.role != sent.role or encode_canonical(entry.message) != encode_canonical(sent):
-            return False
-    return True
+    pairs = zip(last[len(last) - len(sent) :], sent, strict=True)
+    return all(encode_canonical(entry.message) == encode_canonical(message) for entry, message in pairs)
 
 
-def reconcile_remainder(remainder: LogRemainder, rest: Sequence[Message]) -> Plan:
-    """Return the plan for a transcript that continues after a visible message of the log.
+def is_reply(entry: Entry) -> bool:
+    """Return True for a message that ends a reply, because the client receives it: a text, or calls that the client runs."""
+    metadata = entry.metadata or {}
+    returned = metadata.get("returned")
+    return entry.message.role == "assistant" and (not entry.message.tool_calls or returned is None or bool(returned))
 
-    Stored tool messages after that message are kept, and the client's copies of them are ignored. If the client sends
-    different tool messages, they replace the stored ones. Later entries of the log are retired, and the other messages
-    of the request are appended.
+
+def is_complete(entry: Entry) -> bool:
+    """Return True for a reply that its client has received, or can receive by repeating its request."""
+    return is_reply(entry) and not (entry.metadata or {}).get("interrupted")
+
+
+def is_cut(entry: Entry) -> bool:
+    """Return True for a reply that broke off, so that its request may be sent again."""
+    metadata = entry.metadata or {}
+    return bool(metadata.get("interrupted")) and "original" not in metadata
+
+
+def is_unheard(entry: Entry) -> bool:
+    """Return True for a reply that broke off, or that could not be sent to its end: its client may have any beginning of it."""
+    metadata = entry.metadata or {}
+    return entry.kind == "assistant" and bool(metadata.get("interrupted") or metadata.get(UNDELIVERED))
+
+
+def _is_hidden(entries: Sequence[Entry], at: int) -> bool:
+    """Return True for a message of a tool that the server ran: a call that no client received, or its result."""
+    entry = entries[at]
+    if entry.message.tool_calls:
+        return not is_reply(entry)
+    return entry.message.role == "tool" and any(one.seq == entry.unit and not is_reply(one) for one in entries[:at])
+
+
+def align_results(stored: Sequence[Entry], sent: Sequence[Message]) -> int:
+    """Return how many of the results with which a delta begins are in the log already.
 
     Args:
-        remainder: the part of the log after the last visible message that it shares with the transcript.
-        rest: the messages of the transcript after the shared message.
+        stored: the last live entries, in order.
+        sent: the request's messages.
+
+    Raises:
+        ResultExists: the log has another result of one of these calls.
+    """
+    for at, message in enumerate(sent):
+        if message.role != "tool":
+            return at
+        calls = (
+            one for one in reversed(stored) if any(call.id == message.tool_call_id for call in one.message.tool_calls)
+        )
+        call = next(calls, None)
+        results = [] if call is None else [one for one in stored if one.kind == "result" and one.seq > call.seq]
+        known = next((one for one in results if one.message.tool_call_id == message.tool_call_id), None)
+        if known is None:
+            return at
+        if encode_canonical(known.message) != encode_canonical(message):
+            raise ResultExists(str(message.tool_call_id))
+    return len(sent)
+
+
+def count_shared(stored: Sequence[Entry], sent: Sequence[Message]) -> int:
+    """Return how many of the first messages are the same in a log and a request. Both have only visible messages."""
+    pairs = zip(stored, sent, strict=False)
+    return next(
+        (at for at, (one, other) in enumerate(pairs) if not is_same_message(one, other)), min(len(stored), len(sent))
+    )
+
+
+def keep_media(plan: Plan, replaced: Entry | None) -> Plan:
+    """Return the plan, in which a message gets the media of the one that it replaces, unless it brings its own."""
+    new = plan.append[0] if plan.append else None
+    if plan.relation != "edited" or new is None or replaced is None or new.role != "user" or new.media:
+        return plan
+    media = replaced.message.media
+    if replaced.message.role != "user" or not media or replaced.erased:
+        return plan
+    text = (Part("text", new.text),) if new.text else ()
+    parts = replaced.message.content if isinstance(replaced.message.content, tuple) else ()
+    leads = bool(parts) and parts[0].text is None
+    edited = new.evolve(content=(*media, *text) if leads else (*text, *media))
+    return msgspec.structs.replace(plan, append=(edited, *plan.append[1:]))
+
+
+def align_rest(remainder: LogRemainder, rest: Sequence[Message]) -> Plan:
+    """Return the plan for a history that continues after a visible message of the log.
+
+    Stored tool messages after that message are kept, and the client's copies of them are ignored. Other calls replace the
+    stored ones. Later entries of the log are retired, and the other messages of the request are appended.
+
+    Args:
+        remainder: the part of the log after the last visible message that it shares with the request.
+        rest: the messages of the request after the shared message.
+
+    Raises:
+        ResultExists: the log has another result of a call.
     """
     kept, used, renamed = _align_tools(remainder.tools, rest)
     rest = tuple(rest[used:])
     if rest and not rest[0].visible and kept < len(remainder.tools):
+        _check_result(rest[0], remainder.tools[kept:], renamed)
         return Plan("edited", rest, retire_from=remainder.tools[kept].seq, renamed=renamed)
     open_from = _find_open_calls(remainder.tools, kept)
     if not rest and open_from < len(remainder.tools):
@@ -101,7 +210,19 @@ def reconcile_remainder(remainder: LogRemainder, rest: Sequence[Message]) -> Pla
         return Plan("regenerated", retire_from=remainder.tools[open_from].seq)
     if remainder.visible is None:
         return Plan("continued" if rest else "replayed", rest, renamed=renamed)
-    return Plan("edited" if rest else "regenerated", rest, retire_from=_find_reply_start(remainder), renamed=renamed)
+    is_edit = bool(rest) or (remainder.following is not None and remainder.following.kind == "user")
+    return Plan("edited" if is_edit else "regenerated", rest, retire_from=_find_reply_start(remainder), renamed=renamed)
+
+
+def _check_result(sent: Message, tools: Sequence[Entry], renamed: Mapping[str, str]) -> None:
+    """Raise `ResultExists` if a message is the result of a call that has another one."""
+    name = renamed.get(sent.tool_call_id or "")
+    if name is not None and any(tool.message.tool_call_id == name for tool in takewhile(_is_result, tools)):
+        raise ResultExists(str(sent.tool_call_id))
+
+
+def _is_result(entry: Entry) -> bool:
+    return entry.kind == "result"
 
 
 def _find_reply_start(remainder: LogRemainder) -> int | None:
@@ -127,9 +248,9 @@ def is_same_message(entry: Entry, message: Message) -> bool:
 
 
 def is_seen_prefix(entry: Entry, message: Message) -> bool:
-    """Return True if `entry` is an interrupted reply and begins with the text of `message`."""
+    """Return True if the client may have received only a part of the reply `entry`, and its text begins with that of `message`."""
     metadata = entry.metadata or {}
-    if entry.kind != "assistant" or message.role != "assistant" or not metadata.get("interrupted"):
+    if not is_unheard(entry) or message.role != "assistant":
         return False
     stored = to_sent_message(entry.message, metadata)
     seen = message.text.rstrip()

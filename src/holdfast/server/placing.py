@@ -1,0 +1,205 @@
+"""Place a chat request: find or create its session. `holdfast.turns.place` compares it with the sessions of its user."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from holdfast import errors
+from holdfast.agents import Responder
+from holdfast.domain.messages import Message
+from holdfast.domain.session import NO_VERSION, Session, SessionRef, is_always_named
+from holdfast.engine.redacting_store import mask_messages
+from holdfast.errors import SessionExists, SessionNotFound, StaleSession
+from holdfast.holdfast import Holdfast
+from holdfast.limits import SIGHTINGS
+from holdfast.log.align import Mode
+from holdfast.server.apis.api_format import Predecessor
+from holdfast.server.http import Call, get_session_by_id
+from holdfast.server.limits import REMATCHES
+from holdfast.server.requester import Requester
+from holdfast.sessions.forks import copy_turns
+from holdfast.sessions.transfer import TRIES
+from holdfast.stores.log import Append
+from holdfast.turns.place import Place, Sender, Trail, find_session
+from holdfast.turns.prompt import check_body
+from holdfast.turns.turn_start import NOTHING, check_results, find_unasked_result, make_result_error
+
+RETRY_COUNT: Final = "x-stainless-retry-count"
+"""Header in which the official SDKs of OpenAI and Anthropic count the retries of a request."""
+
+
+class PlacedRequest(NamedTuple):
+    """The parts of a request from which its session is chosen."""
+
+    body: Mapping[str, Any]
+    """Fields of the request."""
+    system: tuple[Message, ...]
+    """The leading system messages."""
+    incoming: Sequence[Message]
+    """All other messages."""
+    key: str | None
+    """Idempotency key, or None."""
+    requester: Requester
+    """User of the request."""
+    session_id: str | None = None
+    """Id of the session that the request names, or None."""
+    predecessor: Predecessor | None = None
+    """The message that the request continues after; None: it names none."""
+    matches: bool = True
+    """True if the messages are compared with existing sessions."""
+    mode: Mode = "auto"
+    check: Callable[[Responder], None] = lambda _: None
+    """Raises `InvalidRequest` if the given responder cannot answer the request."""
+    fingerprint: bytes = b""
+    """Hash of the request that is stored with its idempotency key."""
+    instructions: int = 0
+    """Number of leading system messages that a new session does not store."""
+    repeats: bool = False
+    """True if the client says that it repeats an earlier request."""
+
+    @property
+    def keyed_id(self) -> str | None:
+        """Id to give a session that is created for the request, so that a retry finds the session; None without an idempotency key."""
+        if self.key is None:
+            return None
+        data = msgspec.json.encode([self.requester.owner, self.key])
+        return "sess_" + hashlib.blake2b(data, key=b"idempotency", digest_size=16).hexdigest()
+
+
+def is_repeated(call: Call, requester: Requester) -> bool:
+    """Return True if an identified client says that it repeats a request."""
+    count = call.get_header(RETRY_COUNT) or ""
+    return requester.identified and count.isascii() and count.isdigit() and int(count[:9]) > 0
+
+
+async def place_request(call: Call, request: PlacedRequest, *, tries: int = 0) -> Place:
+    """Find or create the session of a chat request.
+
+    The result is the first of these that applies: the session of the message that the request continues after, the session that it
+    names, the session with its idempotency key, a session that its messages continue, a new session. A named session that does not
+    exist is created.
+
+    A new session stores the request's system messages, so that later requests need not send them, unless they are only for this request. A
+    request that the first turn would reject is rejected before the session is created, so that no empty session remains.
+
+    Args:
+        call: the request.
+        request: what is known about it.
+        tries: number of times that the session changed before the turn began.
+    """
+    if request.predecessor is not None:
+        return await _place_after(call, request, request.predecessor, tries=tries)
+    hf, owner = call.hf, request.requester.owner
+    named, keyed_id = request.session_id, request.keyed_id
+    for session_id, user in ((named, request.requester.user_id), (None if named else keyed_id, owner)):
+        if session_id is not None:
+            with suppress(SessionNotFound):
+                return Place(await get_session_by_id(hf, session_id, user), "named")
+    _check_new(call, request)
+    if named is None and request.matches and request.mode != "delta":
+        found = await _match(call, request)
+        if found is not None:
+
+            async def match_again() -> Place:
+                return await place_request(call, request, tries=tries + 1)
+
+            return Place(found, "matched", find_again=match_again if tries < REMATCHES else None)
+    if request.body.get("interrupt") is not None:
+        message = "interrupt: this request starts a new session, so there is no reply to interrupt"
+        raise errors.NoReply(message)
+    agent = request.body.get("agent") or (
+        request.body["model"] if request.body.get("model") in hf.roster.agents else None
+    )
+    stored = request.system[request.instructions :]
+    return Place(await hf.ensure(named or keyed_id, user_id=owner, agent=agent, system_messages=stored), "new")
+
+
+def _check_new(call: Call, request: PlacedRequest) -> None:
+    """Raise the error with which the first turn of a new session would refuse the request."""
+    responder = call.hf.roster.find_responder(agent=request.body.get("agent"), model=request.body.get("model"))
+    check_body(responder, request.body)
+    request.check(responder)
+    if (unasked := find_unasked_result(None, request.incoming)) is not None:
+        first = unasked is request.incoming[0]  # a new session has no call for it
+        raise make_result_error(unasked) if first else make_result_error(unasked, "messages")
+    if not request.incoming:
+        if not request.system and request.session_id is not None:
+            raise SessionNotFound(request.session_id)
+        raise errors.InvalidRequest(NOTHING, param="messages")
+
+
+async def _match(call: Call, request: PlacedRequest) -> Session | None:
+    """Return the session that has the request's idempotency key, or that its messages continue; None: there is none."""
+    hf, owner = call.hf, request.requester.owner
+    masked = await mask_messages(hf.guard, (*request.system, *request.incoming))
+    system, incoming = masked[: len(request.system)], masked[len(request.system) :]
+    if request.key is not None:
+        digests = (await Trail.make(incoming)).digests[-1:]
+        for place in await hf.store.sightings(owner, digests, limit=SIGHTINGS):
+            if not is_always_named(place.ref):
+                with suppress(SessionNotFound):
+                    session = await hf.store.get(place.ref)
+                    if await _has_key(hf, session, request):
+                        return session
+    whole = request.mode == "transcript"
+    return await find_session(hf.engine, Sender(owner, incoming, system, whole=whole, repeats=request.repeats))
+
+
+async def _has_key(hf: Holdfast, session: Session, request: PlacedRequest) -> bool:
+    """Return True if the session has already answered a request with this idempotency key. Nothing is written."""
+    if request.key is None:
+        return False
+    probe = Append(
+        timestamp=hf.clock(),
+        idempotency_key=request.key,
+        fingerprint=request.fingerprint,
+        expect=NO_VERSION,
+        identity=session.identity,
+    )
+    try:
+        return (await hf.store.append(session.ref, probe)).replayed
+    except (StaleSession, SessionNotFound):
+        return False
+
+
+# -- after a message ---------------------------------------------------------------
+
+
+async def _place_after(call: Call, request: PlacedRequest, predecessor: Predecessor, *, tries: int) -> Place:
+    """Return the place of a request that continues after a certain message: in the session of the message, or in a fork.
+
+    A request that its turn would refuse is refused before a fork is made, so that no fork is left over.
+    """
+    session, body = predecessor.session, request.body
+    if not predecessor.is_forked and tries <= REMATCHES:
+
+        async def place_again() -> Place:
+            return await _place_after(call, request, await predecessor.find_again(), tries=tries + 1)
+
+        return Place(session, "named", follows=predecessor.seq, find_again=place_again)
+    if await _has_key(call.hf, session, request):
+        return Place(session, "named")
+    responder = call.hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
+    check_body(responder, body)
+    request.check(responder)
+    await check_results(call.hf.store, session, request.incoming, stop=predecessor.seq + 1)
+    return Place(await _fork_after(call.hf, predecessor, request.keyed_id), "fork")
+
+
+async def _fork_after(hf: Holdfast, predecessor: Predecessor, new_id: str | None) -> Session:
+    """Return a fork that ends with a message. If there is a session with the id already, return that one."""
+    for _ in range(TRIES):
+        session = predecessor.session
+        try:
+            at = (predecessor.seq + 1, predecessor.turn_id)
+            return await copy_turns(hf.engine, session, *at, new_id=new_id, branch=predecessor.branch)
+        except SessionExists:  # an earlier attempt at the request has made it
+            return await hf.store.get(SessionRef(session.user_id, str(new_id)))
+        except StaleSession:
+            predecessor = await predecessor.find_again()
+    raise errors.Conflict(f"session {predecessor.session.id!r} is being edited constantly: try again")

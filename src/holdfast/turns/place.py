@@ -1,0 +1,746 @@
+"""Find where a request belongs: its session, and the place in the log from which it continues. See docs/placing.md.
+
+The digests of the request's messages are looked up in an index of the store, so the cost depends on the request, and not on
+the number and length of sessions. `holdfast.log.align` then decides what changes.
+
+Terms of this module:
+
+- visible message: a message that clients see; tool calls and tool results are not visible.
+- live path: the log without the entries that an edit or a rewind replaced.
+- anchor: the last assistant message of a request that is a reply in a log, with the message before it.
+- landing: the last visible message that a request and a log have in common.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Literal, NamedTuple
+
+from msgspec.structs import replace as evolve
+
+from holdfast.accounting import run_cpu
+from holdfast.domain.messages import (
+    GENESIS,
+    Message,
+    chain,
+    digest_calls,
+    digest_cut_reply,
+    digest_reply,
+    encode_canonical,
+)
+from holdfast.domain.session import Entry, Session, SessionRef, is_always_named
+from holdfast.engine.engine import Engine
+from holdfast.errors import SessionNotFound
+from holdfast.limits import COMPARED_SESSIONS, INLINE_MESSAGES, MARKS
+from holdfast.log.align import (
+    LogRemainder,
+    Plan,
+    align_delta,
+    align_rest,
+    compare_rounds,
+    count_shared,
+    has_same_tools,
+    is_same_message,
+    is_seen_prefix,
+    is_unheard,
+    keep_media,
+)
+from holdfast.stores.base import Store
+from holdfast.stores.matching import Sighting
+from holdfast.stores.session_changes import is_claimed
+from holdfast.stores.walk import ENTRIES, read_entries_until
+
+_PLACES: Final = 16
+"""Maximum number of places that are compared for each reply that is looked up."""
+_ANCHORS: Final = 4
+"""This many of the last replies of a request are looked up anywhere in a log."""
+
+
+class MatchLost(Exception):
+    """Raised if the session changed while the request waited for it, so that the request may belong elsewhere.
+
+    Nothing was written. The caller places the request again.
+    """
+
+
+class Place:
+    """The session of a request. The arguments become attributes.
+
+    Args:
+        session: the session as it was when it was found.
+        kind: `matched` if it was found by the request's messages, `fork` if it was made to continue after an earlier message.
+        follows: `seq` of the message that the request continues after; None: the newest message.
+        find_again: places the request again; None: the request gets no other session.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        kind: Literal["named", "matched", "new", "fork"],
+        *,
+        follows: int | None = None,
+        find_again: Callable[[], Awaitable[Place]] | None = None,
+    ) -> None:
+        self.session = session
+        self.kind = kind
+        self.follows = follows
+        self.find_again = find_again
+
+    def check(self, session: Session, retire_from: int | None) -> None:
+        """Check that a request which was matched still belongs to the session.
+
+        Args:
+            session: the session now.
+            retire_from: the first `seq` of the entries that the request would replace; None: it replaces nothing.
+
+        Raises:
+            MatchLost: the request would replace messages, and the session has changed since it was found.
+        """
+        is_changed = session.version != self.session.version
+        if self.kind == "matched" and self.find_again is not None and retire_from is not None and is_changed:
+            raise MatchLost
+
+
+class Trail:
+    """The visible messages of a request, with their digests.
+
+    Attributes:
+        incoming: the request's messages without the leading system messages, with secrets masked.
+        at: indexes of the visible ones in `incoming`.
+        messages: the visible ones.
+        digests: for each of them, the digest of all visible messages up to it.
+    """
+
+    def __init__(self, incoming: Sequence[Message], digests: Sequence[bytes] = ()) -> None:
+        self.incoming = incoming
+        self.at = [at for at, message in enumerate(incoming) if message.visible]
+        self.messages = [incoming[at] for at in self.at]
+        self.digests = digests
+
+    @classmethod
+    async def make(cls, incoming: Sequence[Message]) -> Trail:
+        """Return the trail of a request. Many messages are hashed outside of the event loop."""
+        trail = cls(incoming)
+        trail.digests = await run_cpu(make_chain, GENESIS, trail.messages, long=len(incoming) > INLINE_MESSAGES)
+        return trail
+
+    def list_replies(self, start: int) -> list[int]:
+        """Return the indexes of visible assistant messages at index `start` or later."""
+        return [at for at in range(start, len(self.messages)) if self.messages[at].role == "assistant"]
+
+    def make_landing(self, shared: int, entry: Entry | Sighting, *, live: bool = True) -> Landing:
+        """Return the landing at an entry that equals the last one of the first `shared` visible messages."""
+        return Landing(self.at[shared - 1] + 1 if shared else 0, shared, entry.seq, entry.digest, live)
+
+
+class Landing(NamedTuple):
+    """The last visible message that a request and a log have in common."""
+
+    sent: int
+    """Number of messages of the request up to and including it."""
+    shared: int
+    """Number of visible messages of the request up to and including it."""
+    seq: int
+    """Its `seq` in the log; -1: the beginning of the log."""
+    digest: bytes
+    """Its digest in the log."""
+    live: bool = True
+    """False if it was replaced, so that the request continues a retired branch."""
+
+
+_START: Final = Landing(0, 0, -1, GENESIS)
+"""The beginning of a log, where the first message was edited."""
+
+
+def make_chain(digest: bytes, messages: Sequence[Message]) -> list[bytes]:
+    """Return the chained digests of messages that follow a history with the digest `digest`."""
+    return list(itertools.accumulate(messages, chain, initial=digest))[1:]
+
+
+# -- which messages are new ----------------------------------------------------------
+
+
+def count_known_messages(digest: bytes, incoming: Sequence[Message]) -> int | None:
+    """Return the number of the request's messages that the log already has, if only new messages follow them.
+
+    Return None if digests alone cannot decide this. This function does not read the store.
+
+    Args:
+        digest: the digest of the log.
+        incoming: the request's messages without the leading system messages.
+    """
+    chained, sent = GENESIS, None
+    for at, message in enumerate(incoming):
+        if message.visible:
+            chained = chain(chained, message)
+            if chained == digest:
+                sent = at + 1
+    rest = incoming if sent is None else incoming[sent:]
+    return None if any(message.visible and message.role == "assistant" for message in rest) else sent
+
+
+async def plan_history(
+    store: Store, session: Session, incoming: Sequence[Message], *, whole: bool, named: bool
+) -> Plan:
+    """Return the changes to the log for a request with assistant messages, or with the whole conversation.
+
+    Args:
+        store: the store.
+        session: the session as last read.
+        incoming: the request's messages without the leading system messages, with secrets masked.
+        whole: True if the request leaves nothing out (`session_mode: transcript`).
+        named: True if the request named the session.
+
+    Raises:
+        ResultExists: the log has another result of a call.
+    """
+    if session.messages == 0:
+        return Plan("new", tuple(incoming))
+    sent = count_known_messages(session.tail.digest, incoming)
+    if sent is not None:
+        return align_rest(await read_end(store, session), incoming[sent:])
+    if not whole and (tool_round := await _find_tool_round(store, session, incoming)) is not None:
+        remainder, sent = tool_round
+        return align_rest(remainder, incoming[sent:])
+    landing = await find_landing(store, session, await Trail.make(incoming), whole=whole, named=named)
+    if landing is None:
+        return await (_replace_all if whole else _append_unknown)(store, session, incoming)
+    if not landing.live:
+        return await _revive(store, session, landing, incoming)
+    remainder = await read_remainder(store, session.ref, landing.seq)
+    plan = keep_media(align_rest(remainder, incoming[landing.sent :]), remainder.following)
+    first = remainder.following or (remainder.tools[0] if remainder.tools else None)
+    return _warn_of_turns(plan, session, first)
+
+
+def _warn_of_turns(plan: Plan, session: Session, first: Entry | None) -> Plan:
+    """Return the plan, with a warning if more than one turn is retired, the first of which has the entry `first`."""
+    if plan.retire_from is None or first is None or plan.warning or session.tail.turn_id <= first.turn_id:
+        return plan
+    return plan.with_warning("several_turns_retired")
+
+
+async def _replace_all(store: Store, session: Session, incoming: Sequence[Message]) -> Plan:
+    if not incoming:
+        return Plan("replayed")
+    first = await store.entries(session.ref, limit=1)
+    return _warn_of_turns(Plan("replaced", tuple(incoming), retire_from=first[0].seq), session, first[0])
+
+
+async def _append_unknown(store: Store, session: Session, incoming: Sequence[Message]) -> Plan:
+    """Return the plan for a request that has nothing in common with the log: what follows its last assistant message is new.
+
+    A greeting directly before that, which is an assistant's message with nothing before it, is kept with it.
+    """
+    replies = [at for at, message in enumerate(incoming) if message.role == "assistant"]
+    begin = replies[-1] + 1 if replies else 0
+    if begin == 1 or begin == len(incoming):
+        begin -= 1
+    rest = incoming[begin:]
+    last = await store.entries(session.ref, limit=len(rest), descending=True)
+    plan = align_delta(last[::-1], rest)
+    return plan if plan.relation == "replayed" else plan.with_warning("nothing_in_common")
+
+
+async def find_landing(store: Store, session: Session, trail: Trail, *, whole: bool, named: bool) -> Landing | None:
+    """Return the last visible message that a request for a session has in common with its log, or None; see `plan_history`."""
+    prefix = await _find_prefix(store, session.ref, trail)
+    if whole:
+        return prefix
+    if prefix is not None and not prefix.live:  # the live reply may be the part of it that was heard
+        heard = await _extend(store, session.ref, trail, _START)
+        return prefix if heard.shared < prefix.shared else heard
+    if prefix is not None:
+        prefix = await _extend(store, session.ref, trail, prefix)
+    shared = prefix.shared if prefix else 0
+    if not trail.list_replies(shared):
+        return prefix
+    anchored = await _find_anchored(store, session, trail, prefix, named=named)
+    if anchored is not None:
+        return anchored
+    if prefix is None or any(at and at < shared for at in trail.list_replies(0)):
+        return prefix
+    is_longer = await _has_more(store, session.ref, None, len(trail.messages))
+    return None if is_longer else prefix  # else the client edited the first reply
+
+
+async def _find_prefix(store: Store, ref: SessionRef, trail: Trail) -> Landing | None:
+    """Return the landing of the longest beginning of a request with which the log, or a retired branch, begins."""
+    found = await _look_up(store, ref.user_id, trail.digests, session=ref)
+    if not found:
+        return None
+    live = [one for one in found if one.live]
+    place = live[0] if live else max(found, key=lambda one: one.seq)
+    return trail.make_landing(place.mark + 1, place, live=place.live)
+
+
+async def _look_up(
+    store: Store, user_id: str, marks: Sequence[bytes], *, alias: bool = False, session: SessionRef | None = None
+) -> Sequence[Sighting]:
+    """Return the places of the last digest that occurs in a log; `mark` is its index in `marks`."""
+    for start in range(max(len(marks) - MARKS, 0), -MARKS, -MARKS):
+        part = marks[max(start, 0) : start + MARKS]
+        limit = _PLACES if alias else 2 * _PLACES
+        found = await store.sightings(user_id, part, alias=alias, session=session, limit=limit) if part else ()
+        if found:
+            return [_move(one, max(start, 0)) for one in found]
+    return ()
+
+
+def _move(place: Sighting, by: int) -> Sighting:
+    return evolve(place, mark=place.mark + by) if by else place
+
+
+async def _extend(store: Store, ref: SessionRef, trail: Trail, landing: Landing) -> Landing:
+    """Return the landing after following the log and the request as far as their messages are the same.
+
+    A reply that its client may not have received is also the same as nothing at all.
+    """
+    while landing.shared < len(trail.messages):
+        marks = make_chain(landing.digest, trail.messages[landing.shared : landing.shared + MARKS])
+        found: list[Sighting] = []
+        while marks and not found and (places := await _look_up(store, ref.user_id, marks, session=ref)):
+            found, marks = [one for one in places if one.live], marks[: places[0].mark]
+        if found:
+            landing = trail.make_landing(landing.shared + found[0].mark + 1, found[0])
+            continue
+        following = (await read_remainder(store, ref, landing.seq)).following
+        if following is None:
+            break
+        if is_same_message(following, trail.messages[landing.shared]):
+            landing = trail.make_landing(landing.shared + 1, following)
+        elif is_unheard(following) and trail.messages[landing.shared].role != "assistant":
+            landing = landing._replace(seq=following.seq, digest=following.digest)
+        else:
+            break
+    return landing
+
+
+# -- anchors -------------------------------------------------------------------------
+
+
+async def _find_anchored(
+    store: Store, session: Session, trail: Trail, prefix: Landing | None, *, named: bool
+) -> Landing | None:
+    """Return the landing of a request whose beginning is not that of the log, or None if it has no anchor there.
+
+    If the request has fewer messages before its anchor than the log, it left some out. Else it is the whole conversation, which
+    is compared from the beginning.
+    """
+    floor = prefix.shared if prefix else 0
+    marks = [(at, digest) for at in trail.list_replies(floor) if (digest := digest_reply(trail.messages[at]))]
+    run, lost = None, None
+    for _ in range(_ANCHORS):
+        places = await _look_up(store, session.user_id, [mark for _, mark in marks], alias=True, session=session.ref)
+        if not places:
+            break
+        at = marks[places[0].mark][0]
+        runs = [await _read_run(store, place.ref, trail, at, place.seq) for place in places if place.live]
+        usable = [
+            one for one in runs if len(one) > 1 or (named and one and (at or one[0].seq == session.tail.last_seq))
+        ]
+        if usable:
+            run = max(usable, key=lambda one: (len(one), one[0].seq))
+            break
+        lost = lost or await _find_retired(store, trail, at, places)
+        del marks[places[0].mark :]
+    if run is None and lost is not None:
+        return lost
+    if run is None:
+        at = trail.list_replies(0)[-1]
+        run = await _find_cut(store, session, trail, at) if named else []
+    if not run:
+        return None
+    anchor = trail.make_landing(at + 1, run[0])
+    if await _has_more(store, session.ref, run[-1].seq, at + 1 - len(run)):
+        return await _extend(store, session.ref, trail, anchor)
+    begin = prefix or _START
+    stored = await store.entries(session.ref, start=begin.seq + 1, stop=run[0].seq + 1)
+    visible = [entry for entry in stored if entry.message.visible]
+    same = count_shared(visible, trail.messages[begin.shared : at + 1])
+    if not same:
+        return begin
+    return await _extend(store, session.ref, trail, trail.make_landing(begin.shared + same, visible[same - 1]))
+
+
+async def _read_run(store: Store, ref: SessionRef, trail: Trail, at: int, seq: int) -> list[Entry]:
+    """Return the live visible entries up to `seq` that equal the request's messages up to index `at`, newest first."""
+    expected = iter(trail.messages[at::-1])
+
+    def is_different(entry: Entry) -> bool:
+        if not entry.message.visible:
+            return False
+        message = next(expected, None)
+        return message is None or not is_same_message(entry, message)
+
+    found, _ = await read_entries_until(store, ref, is_different, keep=_is_visible, stop=seq + 1, descending=True)
+    return found
+
+
+async def _find_retired(store: Store, trail: Trail, at: int, places: Sequence[Sighting]) -> Landing | None:
+    """Return the landing at a reply in a retired branch, if the message before it is the same too; None: there is none."""
+    for place in [one for one in places if not one.live] if at else []:
+        path, _ = await read_branch(store, place.ref, place.seq)
+        _, joined = await read_entries_until(store, place.ref, _is_visible, stop=path[0].seq, descending=True)
+        visible = [
+            *([joined] if joined else ()),
+            *(one for one in path if one.message.visible and one.seq <= place.seq),
+        ]
+        if len(visible) > 1 and all(map(is_same_message, visible[-2:], trail.messages[at - 1 :])):
+            return trail.make_landing(at + 1, place, live=False)
+    return None
+
+
+async def _find_cut(store: Store, session: Session, trail: Trail, at: int) -> list[Entry]:
+    """Return the run that ends at an interrupted reply near the end of the log, of which the client saw more or less; else empty."""
+    page = await store.entries(session.ref, limit=ENTRIES, descending=True)
+    cut = next((entry for entry in page if is_seen_prefix(entry, trail.messages[at])), None)
+    return [] if cut is None else await _read_run(store, session.ref, trail, at, cut.seq)
+
+
+async def _has_more(store: Store, ref: SessionRef, stop: int | None, most: int) -> bool:
+    """Return True if the live path has more than `most` visible messages before `stop`; None: at all."""
+    numbers = itertools.count(1)
+
+    def is_too_many(entry: Entry) -> bool:
+        return entry.message.visible and next(numbers) > most
+
+    keep: Callable[[Entry], bool] = lambda _: False  # noqa: E731
+    _, one_more = await read_entries_until(store, ref, is_too_many, keep=keep, stop=stop, descending=True)
+    return one_more is not None
+
+
+def _is_visible(entry: Entry) -> bool:
+    return entry.message.visible
+
+
+# -- tool messages and retired branches ----------------------------------------------
+
+
+async def read_end(store: Store, session: Session) -> LogRemainder:
+    """Return the tool messages at the end of the live path, after its last visible message."""
+    if session.tail.last_kind not in {"calls", "result"}:
+        return LogRemainder((), None)
+    tools, _ = await read_entries_until(store, session.ref, _is_visible, stop=session.tail.next_seq, descending=True)
+    return LogRemainder(tools[::-1], None)
+
+
+async def read_remainder(store: Store, ref: SessionRef, seq: int) -> LogRemainder:
+    """Return the entries of the live path after `seq`, up to the next visible message."""
+    return LogRemainder(*await read_entries_until(store, ref, _is_visible, start=seq + 1))
+
+
+async def _find_tool_round(
+    store: Store, session: Session, incoming: Sequence[Message]
+) -> tuple[LogRemainder, int] | None:
+    """Return the tool messages of the last turn that the request repeats, and the number of messages before them in the request.
+
+    Some clients resend only the messages of the current turn with the results of its tool calls, which are found by the ids of
+    the calls. If the log has a reply to the results already, the client did not receive it, or wants another one.
+    """
+    sent = next((at for at, message in enumerate(incoming) if not message.visible), None)
+    if sent is None or any(message.visible and message.role == "assistant" for message in incoming):
+        return None
+    calls = {call.id for call in incoming[sent].tool_calls}
+    tools, reply = await _read_last_tools(store, session)
+    starts = [at for at, tool in enumerate(tools) if calls and calls <= {call.id for call in tool.message.tool_calls}]
+    if not starts:
+        return None
+    if len(starts) > 1:
+        starts = _choose_starts(tools, starts, sum(bool(message.tool_calls) for message in incoming))
+    start = max(starts, key=lambda at: (*compare_rounds(tools[at:], incoming[sent:]), at))
+    before = await store.entries(session.ref, limit=sent + 1, stop=tools[0].seq, descending=True)
+    is_same = len(before) >= sent and all(map(is_same_message, before[sent - 1 :: -1] if sent else (), incoming))
+    return (LogRemainder(tools[start:], reply), sent) if is_same or len(before) > sent else None
+
+
+def _choose_starts(tools: Sequence[Entry], starts: Sequence[int], count: int) -> list[int]:
+    """Return the few places at which the rounds of a request may begin, if the upstream uses the same ids in each round.
+
+    A request that has the results of the last round ends with it. One whose reply was lost ends a round before it.
+
+    Args:
+        tools: the tool messages at the end of the log.
+        starts: the places of the rounds with the ids of the request's first round.
+        count: number of rounds in the request.
+    """
+    rounds = [
+        at for at, tool in enumerate(tools) if tool.kind == "calls" and (tool.metadata or {}).get("returned") != []
+    ]
+    likely = {starts[0], starts[-1], *rounds[-count:][:1], *rounds[-count - 1 :][:1]}
+    return [at for at in starts if at in likely]
+
+
+async def _read_last_tools(store: Store, session: Session) -> LogRemainder:
+    """Return the tool messages at the end of the live path; those before the last message if this is a reply."""
+    if session.tail.last_kind != "assistant":
+        return await read_end(store, session)
+    (reply,) = await store.entries(session.ref, start=session.tail.last_seq, limit=1)
+    tools, _ = await read_entries_until(store, session.ref, _is_visible, stop=reply.seq, descending=True)
+    return LogRemainder(tools[::-1], reply)
+
+
+async def _revive(store: Store, session: Session, landing: Landing, incoming: Sequence[Message]) -> Plan:
+    """Return the plan for a request that continues a retired branch: it is written again, including its tool messages.
+
+    Erased content cannot be restored, so the client's version replaces such a branch.
+    """
+    ref, seq = session.ref, landing.seq
+    path, following = await read_branch(store, ref, seq)
+    live = await store.entries(ref, start=path[0].seq, limit=1)
+    retire_from = live[0].seq if live else None
+    if any(entry.erased for entry in path):
+        visible = [at for at, message in enumerate(incoming[: landing.sent]) if message.visible]
+        begin = visible[-sum(entry.message.visible and entry.seq <= seq for entry in path)]
+        return Plan("edited", tuple(incoming[begin:]), retire_from=retire_from)
+    tools = [entry for entry in path if entry.seq > seq]
+    plan = align_rest(LogRemainder(tools, following), incoming[landing.sent :])
+    until = plan.retire_from if following is None or plan.retire_from != following.seq else None
+    kept = tuple(entry for entry in path if until is None or entry.seq <= seq or entry.seq < until)
+    found = Plan(plan.relation, plan.append, retire_from=retire_from, restore=kept, renamed=plan.renamed)
+    return _warn_of_turns(found, session, live[0] if live else None)
+
+
+async def read_branch(store: Store, ref: SessionRef, seq: int) -> tuple[list[Entry], Entry | None]:
+    """Return the retired branch that ends at the entry `seq`, with the tool messages after it; then its next visible message, or None.
+
+    The cost depends on the number of entries that were written since the branch left the live path.
+    """
+    path, _ = await read_entries_until(
+        store,
+        ref,
+        lambda entry: entry.retired_by is None,  # entries that are live now were live too when the branch was
+        keep=lambda entry: entry.retired_by is not None and entry.retired_by > seq and not entry.is_note,
+        stop=seq + 1,
+        descending=True,
+        retired=True,
+    )
+    path.reverse()
+    end = path[-1]
+    tools, following = await read_entries_until(
+        store,
+        ref,
+        lambda entry: entry.retired_by == end.retired_by and entry.message.visible,
+        keep=lambda entry: entry.retired_by == end.retired_by and not entry.is_note,  # not of a branch retired earlier
+        start=seq + 1,
+        stop=end.retired_by,
+        retired=True,
+    )
+    return [*path, *tools], following
+
+
+# -- which session -------------------------------------------------------------------
+
+
+class Sender(NamedTuple):
+    """What is known about a request when its session is searched."""
+
+    user_id: str
+    incoming: Sequence[Message]
+    """The messages without the leading system messages, with secrets masked."""
+    system: Sequence[Message] = ()
+    """The leading system messages; if empty, sessions keep their own."""
+    whole: bool = False
+    """True if the request leaves nothing out (`session_mode: transcript`)."""
+    repeats: bool = False
+    """True if the client says that it repeats a request."""
+
+
+class _Candidate(NamedTuple):
+    """A session that a request may continue."""
+
+    session: Session
+    place: Sighting
+    retires: bool
+    """True if messages of the session would be retired."""
+    shared: int
+    """Number of visible messages in common, up to the anchor."""
+
+
+class Finder:
+    """Searches for the session that a request without a session continues. Each object is used once.
+
+    Args:
+        store: the tenant's store.
+        sender: the sender of the request.
+        is_busy: returns True if a turn of a session is running.
+    """
+
+    def __init__(self, store: Store, sender: Sender, is_busy: Callable[[Session], bool]) -> None:
+        self._store = store
+        self._sender = sender
+        self._is_busy = is_busy
+        self._wanted = [encode_canonical(message) for message in sender.system]
+        self._trail = Trail(())
+
+    async def find(self) -> Session | None:
+        """Return the session to continue; None: the request begins a new one."""
+        self._trail = trail = await Trail.make(self._sender.incoming)
+        replies = [at for at in trail.list_replies(0) if at]  # an assistant's greeting is no anchor
+        if self._sender.repeats and (repeated := await self._find_repeated()) is not None:
+            return repeated
+        if not replies:
+            return self._choose(await self._find_by_calls())
+        ended = await self._find_ended(replies[0])
+        shared = max((one.shared for one in ended), default=0)
+        if ended and not trail.list_replies(shared) and not all(map(self._answers_all, ended)):
+            return self._choose(ended)
+        return self._choose([*ended, *await self._find_anchored(replies)])
+
+    def _answers_all(self, found: _Candidate) -> bool:
+        return found.retires or not self._has_same_prompt(found.session)
+
+    def _choose(self, found: Sequence[_Candidate]) -> Session | None:
+        """Return the best session: one in which nothing is retired, with the same system prompt, with the longest common path, idle, used last."""
+        if not found:
+            return None
+        last = max(one.shared for one in found)
+        anchors = self._trail.list_replies(0)
+        anchor = max((at for at in anchors if at < last), default=-1)
+        usable = [one for one in found if one.shared > anchor]  # an older anchor counts only if there is no later one
+
+        def rank(one: _Candidate) -> tuple[bool, bool, int, bool, int]:
+            is_other = not self._has_same_prompt(one.session)
+            return one.retires, is_other, -one.shared, self._is_busy(one.session), -one.session.updated_at
+
+        return min(usable, key=rank).session
+
+    def _has_same_prompt(self, session: Session) -> bool:
+        own = session.system_messages
+        return not self._wanted or not own or [encode_canonical(message) for message in own] == self._wanted
+
+    async def _find_ended(self, first: int) -> list[_Candidate]:
+        """Return the sessions that end with messages of the request, the first of which has the index `first` or a later one."""
+        trail, marks = self._trail, list(self._trail.digests[first:])
+        found = list[_Candidate]()
+        while marks and all(one.retires for one in found):
+            part = marks[-MARKS:]
+            places = await self._store.sightings(self._sender.user_id, part, ends=True, limit=_PLACES)
+            if not places:
+                del marks[-len(part) :]
+                continue
+            at = len(marks) - len(part) + places[0].mark
+            shared, count = first + at + 1, len(trail.messages)
+            for session, place in await self._read(places):
+                if trail.messages[shared - 1].role != "assistant" and not await self._is_anchored(session.ref, shared):
+                    continue
+                retires = shared == count and self._is_busy(session)  # its reply would be made again
+                found.append(_Candidate(session, place, retires, shared))
+            del marks[at:]
+        return found
+
+    async def _find_anchored(self, replies: Sequence[int]) -> list[_Candidate]:
+        """Return the sessions with the latest anchor of the request."""
+        trail, user = self._trail, self._sender.user_id
+        prefix = await _look_up(self._store, user, trail.digests[replies[0] :])
+        begun = replies[0] + prefix[0].mark + 1 if prefix else 0
+        later = [at for at in replies if at >= begun] if not self._sender.whole else []
+        marks = [(at, mark) for at in later if (mark := digest_reply(trail.messages[at])) is not None]
+        for _ in range(_ANCHORS):
+            places = await _look_up(self._store, user, [mark for _, mark in marks], alias=True)
+            if not places:
+                break
+            at, found = marks[places[0].mark][0], list[_Candidate]()
+            for session, place in await self._read([one for one in places if one.live]):
+                run = await _read_run(self._store, place.ref, trail, at, place.seq)
+                if len(run) > 1:
+                    found.append(_Candidate(session, place, retires=not place.last, shared=at + 1))
+            if not found:
+                for session, place in await self._read(places):
+                    if await _find_retired(self._store, trail, at, [place]):
+                        found.append(_Candidate(session, place, True, at + 1))
+            if found:
+                return found
+            del marks[places[0].mark :]
+        return await self._find_begun(replies[0], prefix, begun)
+
+    async def _find_begun(self, first: int, prefix: Sequence[Sighting], begun: int) -> list[_Candidate]:
+        """Return the sessions that share the longest beginning with the request. `prefix` are the places of its first `begun` messages."""
+        for _ in range(_ANCHORS):
+            read = await self._read(prefix)
+            found = [
+                _Candidate(session, place, True, begun)
+                for session, place in read
+                if await self._is_anchored(session.ref, begun)
+            ]
+            if found or not prefix:
+                return found
+            prefix = await _look_up(self._store, self._sender.user_id, self._trail.digests[first : begun - 1])
+            begun = first + prefix[0].mark + 1 if prefix else 0
+        return []
+
+    async def _is_anchored(self, ref: SessionRef, shared: int) -> bool:
+        """Return True if one of the first `shared` messages is a reply of the session, and not one that a client brought along.
+
+        Only replies of the session have an alias.
+        """
+        trail = self._trail
+        marks = list[tuple[bytes, bytes]]()
+        for at in [at for at in trail.list_replies(0) if 0 < at < shared]:
+            aliases = (digest_cut_reply(trail.digests[at - 1]), digest_reply(trail.messages[at]))
+            marks += [(alias, trail.digests[at]) for alias in aliases if alias]
+        while marks:
+            places = await _look_up(self._store, ref.user_id, [mark for mark, _ in marks], alias=True, session=ref)
+            if not places or any(one.digest == marks[one.mark][1] for one in places):
+                return bool(places)
+            del marks[places[0].mark :]
+        return False
+
+    async def _read(self, places: Sequence[Sighting]) -> list[tuple[Session, Sighting]]:
+        """Return the sessions at some places, newest first, at most eight. Those that requests always name are left out."""
+        chosen: dict[SessionRef, Sighting] = {}
+        for place in places:
+            known = chosen.get(place.ref)
+            if known is None or (place.live, place.seq) > (known.live, known.seq):
+                chosen[place.ref] = place
+        found: list[tuple[Session, Sighting]] = []
+        for place in chosen.values():
+            if is_always_named(place.ref) or len(found) >= COMPARED_SESSIONS:
+                continue
+            try:
+                session = await self._store.get(place.ref)
+            except SessionNotFound:
+                continue
+            if session.identity == place.identity:
+                found.append((session, place))
+        return found
+
+    async def _find_repeated(self) -> Session | None:
+        """Return the newest session whose last turn has exactly the messages of the request; None: there is none."""
+        places = await _look_up(self._store, self._sender.user_id, self._trail.digests[-1:])
+        for session, place in await self._read([one for one in places if one.live]):
+            is_user: Callable[[Entry], bool] = lambda entry: entry.kind == "user"  # noqa: E731
+            _, later = await read_entries_until(self._store, session.ref, is_user, start=place.seq + 1)
+            if later is None:
+                return session
+        return None
+
+    async def _find_by_calls(self) -> list[_Candidate]:
+        """Return sessions whose first reply is not finished because the client runs tools: they are found by the ids of the calls."""
+        marks = list[tuple[bytes, int, int, Message]]()
+        digest, shared, sent = GENESIS, 0, 0
+        for at, message in enumerate(self._sender.incoming):
+            if message.visible:
+                digest, shared, sent = chain(digest, message), shared + 1, at + 1
+            elif message.tool_calls:
+                marks.append((digest_calls(digest, message), shared, sent, message))
+        places = await _look_up(self._store, self._sender.user_id, [mark for mark, *_ in marks], alias=True)
+        found = []
+        for session, place in await self._read([one for one in places if one.live]):
+            _, shared, sent, calls = marks[place.mark]
+            before, _ = await read_entries_until(self._store, place.ref, _is_visible, stop=place.seq, descending=True)
+            rest = await read_remainder(self._store, place.ref, (before[-1].seq if before else place.seq) - 1)
+            ids = {call.id for tool in rest.tools for call in tool.message.tool_calls}
+            if has_same_tools(rest, self._sender.incoming[sent:]) and all(call.id in ids for call in calls.tool_calls):
+                found.append(_Candidate(session, place, rest.following is not None, shared))
+        return found
+
+
+async def find_session(engine: Engine, sender: Sender) -> Session | None:
+    """Return the session that a request without a session continues; None: it begins a new one."""
+
+    def is_busy(session: Session) -> bool:
+        return engine.is_busy(session.ref) or is_claimed(session, engine.clock())
+
+    return await Finder(engine.store, sender, is_busy).find()
