@@ -53,10 +53,10 @@ def in_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def embeddings() -> Iterator[str]:
     """Run an embeddings API in a thread; yield its base URL."""
-    from tests.service.embeddings_stub import serving
+    from tests.behaviour.kit.receivers import embedder
 
     async def run() -> None:
-        async with serving() as stub:
+        async with embedder() as stub:
             urls.put(stub.url)
             await asyncio.to_thread(ended.wait)
 

@@ -36,7 +36,7 @@ def vector(made: bytes) -> str:
     return "plain" if len(found) == len(made) // 4 else str(found)
 
 
-async def ask(x: Exchange, label: str, served: Embedder, model: Any, texts: Sequence[str], how: str = "embed") -> None:
+async def ask(x: Exchange, label: str, served: Embedder, model: Any, texts: Any, how: str = "embed") -> None:
     """Write down what the endpoint got, and what came back."""
     served.bodies.clear()
     try:
@@ -73,7 +73,7 @@ def bad(status: int = 400, message: str = "no", word: str = "BAD") -> Refuse:
 @exchange()
 async def test_what_an_endpoint_is_sent(x: Exchange) -> None:
     async with embedder(boat=0, car=1) as served:
-        own = {"base_url": served.url, "api_key": KEY, "model": "m"}
+        own: dict[str, Any] = {"base_url": served.url, "api_key": KEY, "model": "m"}
         model = embedder_of(EmbedderSettings(**own, headers={"X-Team": "a"}))
         await ask(x, "order", served, model, ["boat", "car", "boat", "car and boat"])
         x.note("headers", {name: served.headers[0].get(name) for name in ("authorization", "x-team")})

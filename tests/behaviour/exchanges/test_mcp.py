@@ -56,9 +56,7 @@ async def work(x: Exchange, headers: Mapping[str, str] | None, query: str = "") 
             [
                 [
                     one.name,
-                    one.annotations.read_only_hint,
-                    one.annotations.destructive_hint,
-                    one.annotations.idempotent_hint,
+                    *(getattr(one.annotations, f"{hint}_hint") for hint in ("read_only", "destructive", "idempotent")),
                 ]
                 for one in tools
             ],
@@ -74,6 +72,7 @@ async def work(x: Exchange, headers: Mapping[str, str] | None, query: str = "") 
         await use(client, x, "recall", query="when are deploys?", type="procedural")
         page = await use(client, x, "search", query="redis cache", limit=1)
         await use(client, x, "search", query="redis cache", limit=1, after=(page or {}).get("after"))
+        given: dict[str, Any]
         for given in (
             {"since": "2023-11-14T22:15:00Z"},
             {"until": "2023-11-14"},
