@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
-from typing import Final
-
-from tests.behaviour.kit import gateway
 from tests.behaviour.kit.exchanges import Exchange, exchange
-from tests.behaviour.kit.prompts import prompt, say, talk
-
-WINDOW: Final = "context: {strategy: token_window, budget: 300}"
+from tests.behaviour.kit.prompts import prompt, talk
 
 
 @exchange()
@@ -105,17 +99,3 @@ async def test_what_digests_keep_of_results(x: Exchange) -> None:
         await prompt(x, "s", strategy="digest", recall="off", facts=False, **options)
     await prompt(x, "s", strategy="digest", budget=1100)
     await prompt(x, "s", strategy="salience", budget=900)
-
-
-@exchange(["Yes."], WINDOW, stores=["file"])
-async def test_a_view_that_another_version_saved_is_made_again(x: Exchange) -> None:
-    await talk(x, "s", "orders")
-    await say(x, "s", "And?")
-    with sqlite3.connect(x.folder / "chat.db") as raw:
-        changed = raw.execute(
-            """UPDATE saved_views SET frontier = 99, state = CAST('{"version": 1, "frontier": 99}' AS BLOB)"""
-        )
-        x.note("changed", changed.rowcount)
-    async with gateway(["No."], WINDOW, store=x.served.store) as other:
-        await other.chat("And now?")
-        x.note("sent", [one.get("content") for one in other.sent["messages"]])
