@@ -259,11 +259,7 @@ def check_state_names(user_id: str | None, names: Collection[str]) -> None:
 def _check_expected(expected: Mapping[str, Any]) -> None:
     for key, value in expected.items():
         check_state_key(key)
-        if get_scope(key) != "session":
-            message = (
-                f"state_expect[{key!r:.80}]: a write to a session can only expect values of the session's own state"
-            )
-            raise InvalidRequest(message, param="state_expect")
+        _check_own(key, "state_expect", "a write to a session can expect no other state")
         encode_value(key, value)
 
 
@@ -271,12 +267,13 @@ def _check_installed(state: Mapping[str, Any]) -> None:
     """Refuse the state of a session to install if the state is too large, or has keys of other scopes than the session."""
     check_kind(state, "state", Mapping, "an object")
     for key in state:
-        if get_scope(key) != "session":
-            message = (
-                f"state[{key!r:.80}] is not a key of the session's own state; an installed session has no other state"
-            )
-            raise InvalidRequest(message, param="state")
+        _check_own(key, "state", "an installed session has no other state")
     check_json(state, "state", STATE_BYTES)
+
+
+def _check_own(key: str, param: str, why: str) -> None:
+    if get_scope(key) != "session":
+        raise InvalidRequest(f"{param}[{key!r:.80}] is not a key of the session's own state; {why}", param=param)
 
 
 def check_hash(sha256: bytes, param: str) -> None:

@@ -22,7 +22,7 @@ from holdfast.domain.session import Receipt, SessionRef, is_child
 from holdfast.limits import INDEX_WHOLE_WALK
 from holdfast.recall.base import Space, SpaceKind
 from holdfast.stores import checks
-from holdfast.stores.deletions import Job, JobKind
+from holdfast.stores.deletions import Job
 from holdfast.stores.logic.handle import Handle, reads, writes
 from holdfast.stores.logic.rows import ENDLESS, decode_text
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
@@ -160,7 +160,4 @@ def _decode_removal(row: Row) -> Removal:
 
 
 def _decode_job(row: Row) -> Job:
-    id_, kind, name, source, seq, data = row
-    job = msgspec.json.decode(data, type=Job)
-    names = {"user_id": decode_text(name), "session_id": decode_text(source)}
-    return evolve(job, id=id_, kind=cast(JobKind, decode_text(kind)), seq=seq, **names)
+    return evolve(msgspec.json.decode(row[-1], type=Job), id=row[0])

@@ -206,7 +206,7 @@ def encode_profile(session: Session) -> Row | None:
 
 
 def decode_entry(row: Row) -> Entry:
-    """Decode a row of `entry_rows`. If it is damaged, raise `StoreCorrupt` with the entry's `seq` in the message."""
+    """Decode the columns of an entry (`entry_columns`). If it is damaged, raise `StoreCorrupt` with the entry's `seq` in the message."""
     try:
         return _decode_entry(row)
     except UNDECODABLE as exc:

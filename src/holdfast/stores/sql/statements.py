@@ -19,7 +19,7 @@ PostgreSQL needs an array to use an index; and `EACH :ids AS wanted` is a table 
 
 `{name}` is replaced with the text of another statement, or with what a dialect writes for a join in this order (`{then}`), the use of an
 index (`{use …}`, `{use_key}`), a lock (`{lock}`) and the type of whole numbers (`{int}`). `ON CONFLICT`, and "key" in double quotes, are
-written as in SQLite and PostgreSQL. `holdfast.stores.logic.rows` decodes the columns of session_rows and entry_rows, in their order.
+written as in SQLite and PostgreSQL. `holdfast.stores.logic.rows` decodes the columns of session_rows and entry_columns, in their order.
 """
 
 from __future__ import annotations

@@ -107,11 +107,6 @@ CREATE TABLE entries (
 [mysql] CREATE INDEX entries_mark ON entries (mark, session, seq);
 [mysql] CREATE INDEX entries_alias ON entries (alias, session, seq);
 
-CREATE {view} entry_rows AS
-SELECT session, seq, turn_id, unit_back, timestamp, tokens, total, digest, agent, importance, pinned, retired_by,
-       erased, metadata, payload
-FROM entries;
-
 CREATE TABLE saved_views (
     session  INT NOT NULL,
     "key"      ID NOT NULL,

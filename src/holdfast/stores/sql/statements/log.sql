@@ -25,9 +25,9 @@
 
 -- entries_delete_retired(session): delete entries where retired_by IS NOT NULL --
 
--- entry_live(session, seq): select * from entry_rows where retired_by IS NULL --
+-- entry_live(session, seq): select {entry_columns} from entries AS e where retired_by IS NULL --
 
--- entries_among(session, seqs ints): select * from entry_rows where seq IN :seqs AND retired_by IS NULL ORDER BY seq --
+-- entries_among(session, seqs ints): select {entry_columns} from entries AS e where seq IN :seqs AND retired_by IS NULL ORDER BY seq --
 
 -- entry_is_live(session, seq): select 1 from entries where retired_by IS NULL --
 
@@ -36,10 +36,10 @@
 -- entry_rate(session, seq, importance): update entries where retired_by IS NULL AND importance IS NULL --
 -- Set the importance of a live entry that has none.
 
--- entry_retired(session, seq): select * from entry_rows where retired_by IS NOT NULL --
+-- entry_retired(session, seq): select {entry_columns} from entries AS e where retired_by IS NOT NULL --
 
 -- entry_columns --
--- Used by other statements: the columns of entry_rows.
+-- Used by other statements: the columns of an entry, in the order of `decode_entry`.
 e.session, e.seq, e.turn_id, e.unit_back, e.timestamp, e.tokens, e.total, e.digest, e.agent, e.importance, e.pinned, e.retired_by, e.erased, e.metadata, e.payload
 
 -- live_forward | live_backward(session, start, stop, limit): select {entry_columns} from entries AS e {use entries_live} where retired_by IS NULL AND seq >= :start AND seq < :stop ORDER BY seq --
@@ -63,10 +63,10 @@ CROSS JOIN EACH :steps AS step
 
 -- log_rows(session, start, stop) --
 -- Used by other statements: a range of the whole log, live and retired entries merged. Each of the two has an index of its own.
-SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :stop
+SELECT {entry_columns} FROM entries AS e WHERE session = :session AND seq >= :start AND seq < :stop
 [sqlite postgres] AND retired_by IS NULL
 [sqlite postgres] UNION ALL
-[sqlite postgres] SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :stop AND retired_by IS NOT NULL
+[sqlite postgres] SELECT {entry_columns} FROM entries AS e WHERE session = :session AND seq >= :start AND seq < :stop AND retired_by IS NOT NULL
 
 -- log_forward | log_backward(session, start, stop, limit) --
 -- Return a range of the whole log, live and retired entries merged.
@@ -74,11 +74,11 @@ SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :s
 
 -- noted_rows(session, start, stop) --
 -- Used by other statements: a range of the live path, merged with the notes that are not retired. These are stored as retired by their own `seq`.
-SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :stop
+SELECT {entry_columns} FROM entries AS e WHERE session = :session AND seq >= :start AND seq < :stop
 [mysql] AND (retired_by IS NULL OR retired_by = seq)
 [sqlite postgres] AND retired_by IS NULL
 [sqlite postgres] UNION ALL
-[sqlite postgres] SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :stop AND retired_by IS NOT NULL AND retired_by = seq
+[sqlite postgres] SELECT {entry_columns} FROM entries AS e WHERE session = :session AND seq >= :start AND seq < :stop AND retired_by IS NOT NULL AND retired_by = seq
 
 -- noted_forward | noted_backward(session, start, stop, limit) --
 -- Return a range of the live path, merged with the notes that are not retired: those that are stored as retired by their own `seq`.
