@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.messages import Message, Part, ToolCall, chain, make_alias
-from holdfast.domain.session import ERASED, Entry, Kind, NewEntry, Tail, get_kind
+from holdfast.domain.session import ERASED, UNDELIVERED, Entry, Kind, NewEntry, Tail, get_kind
 
 
 def to_sent_message(message: Message, metadata: Mapping[str, Any] | None) -> Message:
@@ -78,9 +78,7 @@ def extend_by_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
         agent=new.agent,
         importance=new.importance,
         pinned=new.pinned,
-        alias=None
-        if new.is_brought
-        else make_alias(tail.digest, sent, cut=bool((new.metadata or {}).get("interrupted"))),
+        alias=None if new.is_brought else make_alias(tail.digest, sent, cut=_may_be_unheard(new)),
     )
     open_unit, open_calls = _find_open_calls(tail, entry, kind, answers=answers)
     return entry, Tail(
@@ -94,6 +92,11 @@ def extend_by_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
         open_calls=open_calls,
         anchor=seq if tail.anchor is None and kind == "user" else tail.anchor,
     )
+
+
+def _may_be_unheard(new: NewEntry) -> bool:
+    """Return True if a client may have received only a part of a reply."""
+    return new.metadata is not None and bool(new.metadata.get("interrupted") or new.metadata.get(UNDELIVERED))
 
 
 def _make_note(tail: Tail, new: NewEntry) -> Entry:

@@ -28,7 +28,7 @@ from holdfast.models.codecs.messages.betas import check_native_fields
 from holdfast.numbers import check_whole
 from holdfast.server.apis.api_format import ApiFormat, ParsedRequest
 from holdfast.server.http import Call, mask_secrets, refuse_unknown
-from holdfast.server.placing import PlacedRequest, is_repeated, place_request
+from holdfast.server.placing import PlacedRequest, has_key, is_repeated, place_request
 from holdfast.server.replies import make_failure_reply, respond
 from holdfast.server.requester import (
     MATCHES,
@@ -155,6 +155,7 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
     if key is None and call.get_header("idempotency-key"):
         warnings.append(_SHORT_KEY)
     warnings += (*_warn_of_repairs(call), *_warn_of_times(parsed.own), *_warn_of_hosted_tools(responder, parsed))
+    is_again = placed.repeats or (hf.engine.is_busy(session.ref) and await has_key(hf, session, placed))
     request = TurnRequest(
         ref=session.ref,
         responder=hf.roster.with_request_settings(responder, settings),
@@ -167,7 +168,7 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
         media=media,
         system=system,
         mode=separated.mode if separated.mode != mode else wanted or _choose_mode(responder.agent, gateway),
-        queue="queue" if placed.repeats or key else check_mode(body.get("session_queue")),
+        queue="queue" if is_again else check_mode(body.get("session_queue")),
         body=drop_own_fields(body),
         idempotency_key=key,
         fingerprint=fingerprint,

@@ -144,14 +144,14 @@ async def _match(call: Call, request: PlacedRequest) -> Session | None:
             if not is_always_named(place.ref):
                 with suppress(SessionNotFound):
                     session = await hf.store.get(place.ref)
-                    if await _has_key(hf, session, request):
+                    if await has_key(hf, session, request):
                         return session
     whole = request.mode == "transcript"
     return await find_session(hf.engine, Sender(owner, incoming, system, whole=whole, repeats=request.repeats))
 
 
-async def _has_key(hf: Holdfast, session: Session, request: PlacedRequest) -> bool:
-    """Return True if the session has already answered a request with this idempotency key. Nothing is written."""
+async def has_key(hf: Holdfast, session: Session, request: PlacedRequest) -> bool:
+    """Return True if the session already has a turn with the request's idempotency key. Nothing is written."""
     if request.key is None:
         return False
     probe = Append(
@@ -182,7 +182,7 @@ async def _place_after(call: Call, request: PlacedRequest, predecessor: Predeces
             return await _place_after(call, request, await predecessor.find_again(), tries=tries + 1)
 
         return Place(session, "named", follows=predecessor.seq, find_again=place_again)
-    if await _has_key(call.hf, session, request):
+    if await has_key(call.hf, session, request):
         return Place(session, "named")
     responder = call.hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
     check_body(responder, body)

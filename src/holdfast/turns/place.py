@@ -129,6 +129,11 @@ class Trail:
         """Return the indexes of visible assistant messages at index `start` or later."""
         return [at for at in range(start, len(self.messages)) if self.messages[at].role == "assistant"]
 
+    def list_aliases(self, at: int) -> list[bytes]:
+        """Return the aliases that a stored reply may have, of which the client sends all or a part as its message with the index `at`."""
+        alias = digest_reply(self.messages[at])
+        return [digest_cut_reply(self.digests[at - 1]), *([alias] if alias else ())]
+
     def make_landing(self, shared: int, entry: Entry | Sighting, *, live: bool = True) -> Landing:
         """Return the landing at an entry that equals the last one of the first `shared` visible messages."""
         return Landing(self.at[shared - 1] + 1 if shared else 0, shared, entry.seq, entry.digest, live)
@@ -636,7 +641,7 @@ class Finder:
         prefix = await _look_up(self._store, user, trail.digests[replies[0] :])
         begun = replies[0] + prefix[0].mark + 1 if prefix else 0
         later = [at for at in replies if at >= begun] if not self._sender.whole else []
-        marks = [(at, mark) for at in later if (mark := digest_reply(trail.messages[at])) is not None]
+        marks = [(at, mark) for at in later for mark in trail.list_aliases(at)]
         for _ in range(_ANCHORS):
             places = await _look_up(self._store, user, [mark for _, mark in marks], alias=True)
             if not places:
@@ -678,8 +683,7 @@ class Finder:
         trail = self._trail
         marks = list[tuple[bytes, bytes]]()
         for at in [at for at in trail.list_replies(0) if 0 < at < shared]:
-            aliases = (digest_cut_reply(trail.digests[at - 1]), digest_reply(trail.messages[at]))
-            marks += [(alias, trail.digests[at]) for alias in aliases if alias]
+            marks += [(alias, trail.digests[at]) for alias in trail.list_aliases(at)]
         while marks:
             places = await _look_up(self._store, ref.user_id, [mark for mark, _ in marks], alias=True, session=ref)
             if not places or any(one.digest == marks[one.mark][1] for one in places):

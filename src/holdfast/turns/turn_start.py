@@ -262,7 +262,7 @@ async def _plan_delta(turn: Turn, session: Session) -> Plan:
         incoming = incoming[known:]
     last: Sequence[Entry] = await store.entries(session.ref, limit=len(incoming) + 1, descending=True)
     is_open = bool(last) and (last[0].kind in ("calls", "result") or is_cut(last[0]))
-    if is_open or turn.request.repeats:
+    if last and (is_open or turn.request.repeats):
         tools, user = await read_entries_until(
             store, session.ref, lambda entry: entry.message.role == "user", descending=True
         )

@@ -403,15 +403,18 @@ async def test_e1_and_e2_edit_of_the_fifth_message_of_twenty(fields: Row, keeps_
         assert await logs(served) == {session_id: [*ada.seen[:3], None, "seen", *ada.seen[3:]]}
 
 
-async def test_s1_client_that_stopped_a_reply_continues_with_what_it_saw() -> None:
+@pytest.mark.parametrize("opening", [(), ("hi",)], ids=["first turn", "second turn"])
+async def test_s1_client_that_stopped_a_reply_continues_with_what_it_saw(opening: tuple[str, ...]) -> None:
     gate = Gate()
-    async with gateway(["re: hi", Reply(text=LOST, hold=gate, hold_after=2), "done"]) as served:
+    async with gateway([*["re: hi"] * len(opening), Reply(text=LOST, hold=gate, hold_after=2), "done"]) as served:
         ada = Client(served, **ADA)
-        await ada.say("hi")
+        for text in opening:
+            await ada.say(text)
         await ada.lose("count", gate, heard="one ")
         first = ada.session_id
         told = await ada.say("go on")
-        assert await logs(served) == {first: ["hi", "re: hi", "count", LOST, "go on", "done"]}
+        begun = ["hi", "re: hi"] if opening else []
+        assert await logs(served) == {first: [*begun, "count", LOST, "go on", "done"]}
         assert told["session"]["reconciled"] == "continued"
 
 

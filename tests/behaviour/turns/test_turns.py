@@ -415,12 +415,14 @@ async def test_a_turn_continues_without_messages(world: World) -> None:
 
 
 @through("library", "connect", "rest")
-async def test_a_late_or_repeated_result_is_accepted(world: World) -> None:
+async def test_a_late_result_is_accepted_once(world: World) -> None:
     async with world.open() as hf:
         session = await hf.given("s", *[user("hm")] * 300, user("find it"), CALL, user("well?"))
         for _ in range(2):
             await session.turn(result("c1", "found"), reply="There.")
-        assert [one["role"] for one in await session.messages()].count("tool") == 2
+        assert [one["role"] for one in await session.messages()].count("tool") == 1
+        with refused("result_exists", "another result"):
+            await session.turn(result("c1", "lost"))
         with refused("invalid_message", "the result of call 'zz' has no matching call"):
             await session.turn(result("zz", "x"))
 
