@@ -69,6 +69,8 @@ JOINED: Final = "joined"
 Agents outside the branch see that reply instead. Every unit of the branch has this key, not only the last one, because
 a view decides about each unit separately; see `holdfast.context.agent_view`.
 """
+SCOPE: Final = "scope"
+"""Key in the `metadata` of a session: the id that a program gave all the requests among which this session's were."""
 UNDELIVERED: Final = "undelivered"
 """Key in the `metadata` of a reply: true if it could not be sent to its end, because its client had disconnected."""
 CHILD: Final = "child"

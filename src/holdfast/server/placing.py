@@ -12,7 +12,7 @@ import msgspec
 from holdfast import errors
 from holdfast.agents import Responder
 from holdfast.domain.messages import Message
-from holdfast.domain.session import NO_VERSION, Session, SessionRef, is_always_named
+from holdfast.domain.session import NO_VERSION, SCOPE, Session, SessionRef, is_always_named
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import SessionExists, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
@@ -116,7 +116,10 @@ async def place_request(call: Call, request: PlacedRequest, *, tries: int = 0) -
         request.body["model"] if request.body.get("model") in hf.roster.agents else None
     )
     stored = request.system[request.instructions :]
-    return Place(await hf.ensure(named or keyed_id, user_id=owner, agent=agent, system_messages=stored), "new")
+    scope = request.requester.scope
+    metadata = None if scope is None or named else {SCOPE: scope}
+    session = await hf.ensure(named or keyed_id, user_id=owner, agent=agent, system_messages=stored, metadata=metadata)
+    return Place(session, "new")
 
 
 def _check_new(call: Call, request: PlacedRequest) -> None:
@@ -147,7 +150,8 @@ async def _match(call: Call, request: PlacedRequest) -> Session | None:
                     if await has_key(hf, session, request):
                         return session
     whole = request.mode == "transcript"
-    return await find_session(hf.engine, Sender(owner, incoming, system, whole=whole, repeats=request.repeats))
+    sender = Sender(owner, incoming, system, whole=whole, repeats=request.repeats, scope=request.requester.scope)
+    return await find_session(hf.engine, sender)
 
 
 async def has_key(hf: Holdfast, session: Session, request: PlacedRequest) -> bool:

@@ -14,7 +14,7 @@ from holdfast.config.gateway import Gateway
 from holdfast.context.dialects import Dialect
 from holdfast.domain.session import DEFAULT_USER, Session
 from holdfast.log.align import Mode
-from holdfast.models.codecs.messages.requests import read_user
+from holdfast.models.codecs.messages.requests import read_scope, read_user
 from holdfast.server.http import Call
 from holdfast.turns.turn import TurnWarning
 from holdfast.wire.request_fields import PROVIDER_FIELDS, find_misspelt_name, is_session_name
@@ -38,6 +38,8 @@ class Requester(NamedTuple):
     session and no earlier request.
     """
     source: Source
+    scope: str | None = None
+    """Id that a program gives all its requests, main and side calls alike; None: it gives none. Only sessions of the scope are matched."""
 
     @property
     def owner(self) -> str:
@@ -78,7 +80,14 @@ def identify_requester(call: Call, body: Mapping[str, Any], gateway: Gateway, ap
     # A provider's key that a client sends separates its sessions from those of other keys, but an application may send one for many people.
     shared = source == "key" and call.principal.user_id is None
     identified = (user != DEFAULT_USER and not shared) or _has_one_user(call, gateway)
-    return Requester(user, identified=identified, source=source)
+    return Requester(user, identified=identified, source=source, scope=_find_scope(body, api))
+
+
+def _find_scope(body: Mapping[str, Any], api: Dialect) -> str | None:
+    """Return the session of Claude Code that a request names, which is no session here: side calls have the same one."""
+    metadata = body.get("metadata")
+    given = metadata.get("user_id") if api == "anthropic" and isinstance(metadata, Mapping) else None
+    return read_scope(given) if isinstance(given, str) else None
 
 
 def _has_one_user(call: Call, gateway: Gateway) -> bool:

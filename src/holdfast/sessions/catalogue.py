@@ -130,6 +130,7 @@ class Sessions:
         system_messages: tuple[Message, ...] = (),
         greet: bool = False,
         carry_over: CarryOver | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> Session:
         """Return the session with this id, or create it if there is none.
 
@@ -147,6 +148,7 @@ class Sessions:
                 carry_over=carry_over,
                 agent=agent,
                 system_messages=system_messages,
+                metadata=metadata,
             )
         except SessionExists:
             # Another caller created it meanwhile: return that session.

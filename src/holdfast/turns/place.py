@@ -29,7 +29,7 @@ from holdfast.domain.messages import (
     digest_reply,
     encode_canonical,
 )
-from holdfast.domain.session import Entry, Session, SessionRef, is_always_named
+from holdfast.domain.session import SCOPE, Entry, Session, SessionRef, is_always_named
 from holdfast.engine.engine import Engine
 from holdfast.errors import SessionNotFound
 from holdfast.limits import COMPARED_SESSIONS, INLINE_MESSAGES, MARKS
@@ -550,6 +550,8 @@ class Sender(NamedTuple):
     """True if the request leaves nothing out (`session_mode: transcript`)."""
     repeats: bool = False
     """True if the client says that it repeats a request."""
+    scope: str | None = None
+    """Only sessions with this `SCOPE` are searched; None: all."""
 
 
 class _Candidate(NamedTuple):
@@ -706,7 +708,7 @@ class Finder:
                 session = await self._store.get(place.ref)
             except SessionNotFound:
                 continue
-            if session.identity == place.identity:
+            if session.identity == place.identity and self._sender.scope in (None, session.metadata.get(SCOPE)):
                 found.append((session, place))
         return found
 

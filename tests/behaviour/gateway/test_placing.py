@@ -286,9 +286,9 @@ def make_result(client: Client, text: str) -> Row:
     return user([{"type": "tool_result", "tool_use_id": call["id"], "content": text}])
 
 
-def open_claude_code(served: Served, **fields: Any) -> Client:
+def open_claude_code(served: Served, window: str = "57a121ec", **fields: Any) -> Client:
     """Return a conversation of Claude Code, all of whose requests have one session id."""
-    metadata = {"user_id": json.dumps({"device_id": "d" * 64, "account_uuid": "", "session_id": "57a121ec"})}
+    metadata = {"user_id": json.dumps({"device_id": "d" * 64, "account_uuid": "", "session_id": window})}
     return Client(served, "messages", model=CLAUDE, metadata=metadata, tools=[LOOK], **fields)
 
 
@@ -310,6 +310,22 @@ async def test_c1_subagents_of_claude_code_have_sessions_of_their_own() -> None:
         assert "tests" not in str(sent)
         found = await logs(served)
         assert (len(found.pop(main.session_id)), len(found.pop(helper.session_id)), found) == (6, 4, {})
+
+
+async def test_a5_windows_of_claude_code_do_not_get_the_results_of_each_other() -> None:
+    """Both ask the same, and the upstream gives both calls the same id."""
+    async with apis(claude=work) as served:
+        windows = [open_claude_code(served, name) for name in ("x", "y")]
+        for window in windows:
+            await window.say("Run the tests.")
+        opened = [window.session_id for window in windows]
+        results = ("3 failed", "all passed")
+        for window, text in zip(windows, results, strict=True):
+            await window.say(make_result(window, text))
+            other = results[1 - results.index(text)]
+            assert other not in str(served.claude.requests[-1].body["messages"])
+        assert [window.session_id for window in windows] == opened != opened[::-1]
+        assert [len(log) for log in (await logs(served)).values()] == [4, 4]
 
 
 @later

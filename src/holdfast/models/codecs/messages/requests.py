@@ -333,10 +333,19 @@ def read_user(given: str) -> str:
     return given
 
 
+def read_scope(given: str) -> str | None:
+    """Return the session of Claude Code that `metadata.user_id` names, which all its requests share; None: it names none."""
+    if found := _CLAUDE_CODE.fullmatch(given):
+        return found["session"]
+    with suppress(msgspec.MsgspecError, ValueError):
+        return msgspec.json.decode(given, type=_ClaudeCodeUser).session_id or None
+    return None
+
+
 class _ClaudeCodeUser(msgspec.Struct):
     session_id: str
     device_id: str = ""
     account_uuid: str = ""
 
 
-_CLAUDE_CODE: Final = re.compile(r"user_(?P<device>[0-9a-f]+)_account_(?P<account>[^_]*)_session_[^_]+")
+_CLAUDE_CODE: Final = re.compile(r"user_(?P<device>[0-9a-f]+)_account_(?P<account>[^_]*)_session_(?P<session>[^_]+)")
