@@ -132,8 +132,6 @@ SIGHTINGS: Final = 64
 """Positions that are returned for one message hash, newest sessions first."""
 COMPARED_SESSIONS: Final = 8
 """Sessions with equal messages that are searched for a request with an idempotency key."""
-RETRIES: Final = 10_000
-"""Requests of official SDKs that a process remembers, to recognise a repeated request. The oldest are dropped first."""
 RETRY_MILLISECONDS: Final = 600_000
 """Milliseconds for which a process remembers a request of an official SDK."""
 INTERRUPTED_BEHIND: Final = 1000
@@ -451,8 +449,6 @@ DEPTH: Final = 64
 """Nesting depth of objects and lists in a request body."""
 VALUES: Final = 1_000_000
 """Keys and values in a request body: a few bytes of JSON can take hundreds in memory."""
-UNHEARD: Final = 10_000
-"""Undelivered replies that a process remembers; the oldest are dropped."""
 PREVIEWED_SESSIONS: Final = 1_000
 """Sessions that a dry run of such a request counts, and expired and closed sessions that a preview of the retention examines."""
 DELETIONS: Final = 10_000
