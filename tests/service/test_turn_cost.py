@@ -19,6 +19,7 @@ from holdfast.stores.logic.steps import Many, Steps
 from holdfast.stores.sessions import NewSession
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.tokens import STORED
+from tests.service.matching_kit import find_session
 
 SHORT, LONG = 100, 20_000
 REF = SessionRef("ada", "s")
@@ -140,3 +141,22 @@ async def test_neighbours_are_found_beyond_retired_messages(tmp_path: Path) -> N
         await hf.store.append(REF, Append(entries=said, retire_from=1, timestamp=2))
         hit = (await hf.search("kelp", "ada", neighbours=1)).hits[0]
         assert [[near.seq for near in some] for some in (hit.before, hit.after)] == [[0], [22]]
+
+
+async def test_examples_with_equal_replies_are_searched_in_few_statements(tmp_path: Path) -> None:
+    """A program sends the same examples before each text, and the reply to it is that of the examples: no session is found."""
+    counts = []
+    for length in (10, 400):
+        examples = [
+            Message(role=("user", "assistant")[at % 2], content=("ok", str(at))[at % 2 == 0]) for at in range(length)
+        ]
+        brought = [NewEntry(message=one, tokens=1, timestamp=1, is_brought=one.role == "assistant") for one in examples]
+        async with Holdfast(f"sqlite:///{tmp_path}/{length}.db", index=None) as hf:
+            for name in range(3):
+                texts = [Message(role="user", content=f"t{name}"), Message(role="assistant", content="ok")]
+                log = [*brought, *[NewEntry(message=one, tokens=1, timestamp=1) for one in texts]]
+                await hf.store.replace(NewSession(id=f"s{name}", user_id="ada", timestamp=1), log)
+            counting = count_queries(hf)
+            assert await find_session(hf.store, "ada", [*examples, Message(role="user", content="new")]) is None
+            counts.append(counting.statements)
+    assert counts[0] == counts[1]

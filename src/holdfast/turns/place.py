@@ -32,7 +32,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.session import SCOPE, Entry, Session, SessionRef, is_always_named
 from holdfast.engine.engine import Engine
 from holdfast.errors import SessionNotFound
-from holdfast.limits import COMPARED_SESSIONS, INLINE_MESSAGES, MARKS
+from holdfast.limits import COMPARED_SESSIONS, INLINE_MESSAGES, MARKS, SIGHTINGS
 from holdfast.log.align import (
     LogRemainder,
     Plan,
@@ -117,6 +117,7 @@ class Trail:
         self.at = [at for at, message in enumerate(incoming) if message.visible]
         self.messages = [incoming[at] for at in self.at]
         self.digests = digests
+        self._aliases: dict[int, list[bytes]] = {}
 
     @classmethod
     async def make(cls, incoming: Sequence[Message]) -> Trail:
@@ -131,8 +132,10 @@ class Trail:
 
     def list_aliases(self, at: int) -> list[bytes]:
         """Return the aliases that a stored reply may have, of which the client sends all or a part as its message with the index `at`."""
-        alias = digest_reply(self.messages[at])
-        return [digest_cut_reply(self.digests[at - 1]), *([alias] if alias else ())]
+        if at not in self._aliases:
+            alias = digest_reply(self.messages[at])
+            self._aliases[at] = [digest_cut_reply(self.digests[at - 1]), *([alias] if alias else ())]
+        return self._aliases[at]
 
     def make_landing(self, shared: int, entry: Entry | Sighting, *, live: bool = True) -> Landing:
         """Return the landing at an entry that equals the last one of the first `shared` visible messages."""
@@ -281,12 +284,18 @@ async def _find_prefix(store: Store, ref: SessionRef, trail: Trail) -> Landing |
 
 
 async def _look_up(
-    store: Store, user_id: str, marks: Sequence[bytes], *, alias: bool = False, session: SessionRef | None = None
+    store: Store,
+    user_id: str,
+    marks: Sequence[bytes],
+    *,
+    alias: bool = False,
+    session: SessionRef | None = None,
+    limit: int = 0,
 ) -> Sequence[Sighting]:
-    """Return the places of the last digest that occurs in a log; `mark` is its index in `marks`."""
+    """Return the newest places of the last digest that occurs in a log, at most `limit`; `mark` is its index in `marks`."""
+    limit = limit or (_PLACES if alias else 2 * _PLACES)
     for start in range(max(len(marks) - MARKS, 0), -MARKS, -MARKS):
         part = marks[max(start, 0) : start + MARKS]
-        limit = _PLACES if alias else 2 * _PLACES
         found = await store.sightings(user_id, part, alias=alias, session=session, limit=limit) if part else ()
         if found:
             return [_move(one, max(start, 0)) for one in found]
@@ -682,13 +691,17 @@ class Finder:
 
         Only replies of the session have an alias.
         """
-        trail = self._trail
-        marks = list[tuple[bytes, bytes]]()
+        trail, user = self._trail, ref.user_id
+        digests: dict[bytes, set[bytes]] = {}
         for at in [at for at in trail.list_replies(0) if 0 < at < shared]:
-            marks += [(alias, trail.digests[at]) for alias in trail.list_aliases(at)]
-        while marks:
-            places = await _look_up(self._store, ref.user_id, [mark for mark, _ in marks], alias=True, session=ref)
-            if not places or any(one.digest == marks[one.mark][1] for one in places):
+            for alias in trail.list_aliases(at):
+                equal = digests.pop(alias, set())
+                equal.add(trail.digests[at])
+                digests[alias] = equal  # the last one of the request is the last key
+        marks = list(digests)
+        for _ in range(_ANCHORS if marks else 0):
+            places = await _look_up(self._store, user, marks, alias=True, session=ref, limit=SIGHTINGS)
+            if not places or any(one.digest in digests[marks[one.mark]] for one in places):
                 return bool(places)
             del marks[places[0].mark :]
         return False
