@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.agents import Responder
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import Message, digest_reply
 from holdfast.domain.session import NO_VERSION, SCOPE, Session, SessionRef, is_always_named
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import SessionExists, SessionNotFound, StaleSession
@@ -142,16 +142,24 @@ async def _match(call: Call, request: PlacedRequest) -> Session | None:
     masked = await mask_messages(hf.guard, (*request.system, *request.incoming))
     system, incoming = masked[: len(request.system)], masked[len(request.system) :]
     if request.key is not None:
-        digests = (await Trail.make(incoming)).digests[-1:]
-        for place in await hf.store.sightings(owner, digests, limit=SIGHTINGS):
-            if not is_always_named(place.ref):
-                with suppress(SessionNotFound):
-                    session = await hf.store.get(place.ref)
-                    if await has_key(hf, session, request):
-                        return session
+        for ref in await _list_keyed(hf, owner, await Trail.make(incoming)):
+            with suppress(SessionNotFound):
+                session = await hf.store.get(ref)
+                if await has_key(hf, session, request):
+                    return session
     whole = request.mode == "transcript"
     sender = Sender(owner, incoming, system, whole=whole, repeats=request.repeats, scope=request.requester.scope)
     return await find_session(hf.engine, sender)
+
+
+async def _list_keyed(hf: Holdfast, owner: str, trail: Trail) -> Iterable[SessionRef]:
+    """Return the sessions that may have had the same request already: those with all its messages, or else with its last reply."""
+    replies = [digest for at in trail.list_replies(0)[-1:] if (digest := digest_reply(trail.messages[at]))]
+    places = [
+        *await hf.store.sightings(owner, trail.digests[-1:], limit=SIGHTINGS),
+        *await hf.store.sightings(owner, replies, alias=True, limit=SIGHTINGS),
+    ]
+    return dict.fromkeys(place.ref for place in places if not is_always_named(place.ref))
 
 
 async def has_key(hf: Holdfast, session: Session, request: PlacedRequest) -> bool:

@@ -658,10 +658,11 @@ class Finder:
             if not places:
                 break
             at, found = marks[places[0].mark][0], list[_Candidate]()
-            for session, place in await self._read([one for one in places if one.live]):
-                run = await _read_run(self._store, place.ref, trail, at, place.seq)
-                if len(run) > 1:
-                    found.append(_Candidate(session, place, retires=not place.last, shared=at + 1))
+            for session, newest in await self._read([one for one in places if one.live]):
+                for place in [one for one in places if one.live and one.ref == newest.ref]:
+                    if len(await _read_run(self._store, place.ref, trail, at, place.seq)) > 1:
+                        found.append(_Candidate(session, place, retires=not place.last, shared=at + 1))
+                        break
             if not found:
                 for session, place in await self._read(places):
                     if await _find_retired(self._store, trail, at, [place]):

@@ -39,3 +39,27 @@ async def test_early_message_is_edited_although_all_replies_are_equal() -> None:
         ada.history = ada.history[:2]
         await ada.say("edited")
         assert await logs(served) == {ada.session_id: ada.seen}
+
+
+async def test_window_is_found_by_the_pair_that_ends_it_and_not_by_a_later_equal_reply() -> None:
+    """A client that keeps its last two messages edits the last question but one."""
+    async with gateway(agree) as served:
+        ada = await chat(served, *(f"q{number}" for number in range(5)))
+        window = Client(served, **ADA)
+        window.history = ada.history[4:6]
+        await window.say("edited")
+        assert await logs(served) == {ada.session_id: [*ada.seen[:6], *window.seen[2:]]}
+
+
+async def test_key_of_a_window_that_two_chats_end_with_is_answered_once() -> None:
+    """Its turn is in the chat that was used last, so the other one is the only chat that still ends so."""
+    async with gateway(agree) as served:
+        older, newer = [await chat(served, opening, "next", "next") for opening in ("a", "b")]
+        window = Client(served, **ADA)
+        window.history = older.history[-4:]
+        await window.say("bye", headers=KEY)
+        number, again = len(served.upstream.requests), Client(served, **ADA)
+        again.history = window.history[:-1]
+        await again.send(headers=KEY)
+        assert again.session_id == window.session_id == newer.session_id
+        assert len(served.upstream.requests) == number
