@@ -632,7 +632,8 @@ class Finder:
         found = list[_Candidate]()
         while marks and all(one.retires for one in found):
             part = marks[-MARKS:]
-            places = await self._store.sightings(self._sender.user_id, part, ends=True, limit=_PLACES)
+            limit = _PLACES if self._sender.scope is None else SIGHTINGS  # those of other scopes are left out below
+            places = await self._store.sightings(self._sender.user_id, part, ends=True, limit=limit)
             if not places:
                 del marks[-len(part) :]
                 continue

@@ -63,3 +63,14 @@ async def test_key_of_a_window_that_two_chats_end_with_is_answered_once() -> Non
         await again.send(headers=KEY)
         assert again.session_id == window.session_id == newer.session_id
         assert len(served.upstream.requests) == number
+
+
+async def test_window_of_claude_code_is_found_behind_forty_others_that_opened_alike() -> None:
+    async with apis(claude=agree) as served:
+        names = [{"device_id": "d" * 64, "account_uuid": "ada", "session_id": f"w{number}"} for number in range(40)]
+        windows = [Client(served, "messages", model=CLAUDE, metadata={"user_id": json.dumps(name)}) for name in names]
+        for window in windows:
+            await window.say("Run the tests.")
+        opened = windows[0].session_id
+        await windows[0].say("Again.")
+        assert windows[0].session_id == opened
