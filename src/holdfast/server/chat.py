@@ -148,7 +148,7 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
     )
     place = await place_request(call, placed)
     session = place.session
-    if len(system) == parsed.instructions:
+    if parsed.instructions and len(system) == parsed.instructions:
         system = (*system, *session.system_messages)
     responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
     placed.check(responder)

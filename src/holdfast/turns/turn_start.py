@@ -71,7 +71,12 @@ async def _relate(turn: Turn) -> Session | None:
     Returns:
         The session; None if the log already contains the reply to the request.
     """
-    await reconcile(turn)
+    try:
+        await reconcile(turn)
+    except SessionNotFound:
+        if turn.place is not None and turn.place.kind == "matched" and turn.place.find_again is not None:
+            raise MatchLost from None  # it was deleted, and the request did not name it
+        raise
     answered = turn.answered
     if answered is not None and answered.message.tool_calls and _runs_tools(turn):
         await _answer_after(turn, answered)

@@ -74,3 +74,27 @@ async def test_window_of_claude_code_is_found_behind_forty_others_that_opened_al
         opened = windows[0].session_id
         await windows[0].say("Again.")
         assert windows[0].session_id == opened
+
+
+@pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "continued"])
+async def test_request_that_waited_for_a_session_is_placed_again(deleted: bool) -> None:
+    """The session was deleted, or continued in another way. Another session that it now continues has another system prompt."""
+    gate = Gate()
+    async with gateway(holding(gate, "red")) as served:
+        first = Client(served, **ADA)
+        first.history = [{"role": "system", "content": "Be polite."}]
+        await first.say("hi")
+        second, other = Client(served, **ADA), Client(served, **ADA)
+        second.history = first.history[1:]
+        running = asyncio.create_task(first.say("red", status=404 if deleted else 200))
+        await until(lambda: len(served.upstream.requests) == 2)
+        waiting = asyncio.create_task(second.say("blue"))
+        await served.until_waiting()
+        if deleted:
+            await served.http.delete(f"/v1/sessions/{first.session_id}?user_id=ada")
+        other.history = [{"role": "system", "content": "Be rude."}]
+        await other.say("hi")
+        gate.open()
+        await asyncio.gather(running, waiting)
+        assert second.session_id == other.session_id
+        assert prompt(served) == ["Be rude.", "hi", "re: hi", "blue"]
