@@ -239,9 +239,10 @@ async def _replace_all(store: Store, session: Session, incoming: Sequence[Messag
 async def _append_unknown(store: Store, session: Session, incoming: Sequence[Message]) -> Plan:
     """Return the plan for a request that has nothing in common with the log: what follows its last assistant message is new.
 
-    A greeting directly before that, which is an assistant's message with nothing before it, is kept with it.
+    A greeting directly before that, which is an assistant's message with nothing before it, is kept with it. Calls of tools are no
+    reply: they stay with their results.
     """
-    replies = [at for at, message in enumerate(incoming) if message.role == "assistant"]
+    replies = [at for at, message in enumerate(incoming) if message.visible and message.role == "assistant"]
     begin = replies[-1] + 1 if replies else 0
     if begin == 1 or begin == len(incoming):
         begin -= 1

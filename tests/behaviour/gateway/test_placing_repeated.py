@@ -98,3 +98,14 @@ async def test_request_that_waited_for_a_session_is_placed_again(deleted: bool) 
         await asyncio.gather(running, waiting)
         assert second.session_id == other.session_id
         assert prompt(served) == ["Be rude.", "hi", "re: hi", "blue"]
+
+
+@pytest.mark.parametrize("before", [[], [user("q0"), assistant("a0")]], ids=["one turn", "two turns"])
+async def test_history_with_nothing_in_common_keeps_the_calls_of_its_results(before: list[Row]) -> None:
+    """Calls of tools are no reply after which everything is new: their question and their results would be torn apart."""
+    async with gateway(reply_to) as served:
+        await served.chat("hi")
+        calls, result = assistant(None, tool_calls=[CALL]), {"role": "tool", "tool_call_id": "c1", "content": "found"}
+        told = await served.chat([*before, user("q"), calls, result], tools=[TOOL])
+        assert [one["code"] for one in told["session"]["warnings"]] == ["nothing_in_common"]
+        assert served.sent["messages"][-3:] == [user("q"), calls, result]
