@@ -167,10 +167,13 @@ async def reconcile(turn: Turn) -> None:
             await _answer_with(turn, session, plan, plan.answer)
             return
         try:
-            await write_opening(turn, session, plan, expect=expected)
+            await write_opening(turn, session, plan, expect=expected if plan.answer is None else NO_VERSION)
         except SessionNotFound:  # it was deleted: the next read raises the error
             continue
         except StaleSession as exc:
+            if exc.expected == NO_VERSION and plan.answer is not None:  # the key is a new one, but its request is not
+                await _answer_with(turn, session, plan, plan.answer)
+                return
             if turn.follows is not None and exc.expected == NO_VERSION:
                 raise MatchLost from exc
             continue
@@ -286,7 +289,8 @@ def _repeat_results(stored: Sequence[Entry], sent: Sequence[Message]) -> Plan:
     """Return the plan for a request that has only results of tools that the log has: it gets the reply that followed them."""
     ids = {message.tool_call_id for message in sent}
     last = max(at for at, entry in enumerate(stored) if entry.kind == "result" and entry.message.tool_call_id in ids)
-    reply = next((entry for entry in stored[last:] if is_reply(entry)), None)
+    later = takewhile(lambda entry: entry.kind != "user", stored[last:])
+    reply = next((entry for entry in later if is_reply(entry)), None)
     if reply is not None and not is_complete(reply) and reply is stored[-1]:
         return Plan("regenerated", retire_from=reply.seq)
     return Plan("replayed", answer=reply)

@@ -109,3 +109,27 @@ async def test_history_with_nothing_in_common_keeps_the_calls_of_its_results(bef
         told = await served.chat([*before, user("q"), calls, result], tools=[TOOL])
         assert [one["code"] for one in told["session"]["warnings"]] == ["nothing_in_common"]
         assert served.sent["messages"][-3:] == [user("q"), calls, result]
+
+
+async def ask_for_a_tool(served: Served) -> list[Row]:
+    """Run a turn whose reply is a call; return its result."""
+    told = await served.chat("q", tools=[TOOL])
+    return [{"role": "tool", "tool_call_id": told["choices"][0]["message"]["tool_calls"][0]["id"], "content": "found"}]
+
+
+async def test_results_that_have_a_reply_get_it_also_with_a_new_key() -> None:
+    async with gateway([Reply(tool_calls=[("look", {})]), "done"]) as served:
+        results = await ask_for_a_tool(served)
+        for key in ("k1", "k2", "k2", "k1"):
+            told = await served.chat(results, tools=[TOOL], headers={"idempotency-key": key})
+            assert (told["status"], told["choices"][0]["message"]["content"]) == (200, "done")
+        assert [row["role"] for row in await served.entries()] == ["user", "assistant", "tool", "assistant"]
+
+
+async def test_results_whose_reply_failed_do_not_get_the_reply_to_a_later_question() -> None:
+    async with gateway([Reply(tool_calls=[("look", {})]), Reply(status=500), "You're welcome.", "done"]) as served:
+        results = await ask_for_a_tool(served)
+        assert (await served.chat(results, tools=[TOOL]))["status"] == 502
+        await served.chat("thanks", tools=[TOOL])
+        told = await served.chat(results, tools=[TOOL])
+        assert told["choices"][0]["message"]["content"] == "done"
