@@ -144,7 +144,7 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
         check=partial(_check_responder, settings, gateway, parsed, unknown),
         fingerprint=fingerprint,
         instructions=parsed.instructions,
-        repeats=is_repeated(call, requester),
+        repeats=key is None and is_repeated(call, requester),
     )
     place = await place_request(call, placed)
     session = place.session

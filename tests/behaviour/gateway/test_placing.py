@@ -137,6 +137,15 @@ async def test_p7_reply_that_was_lost_is_returned_only_to_a_retry(first: Row, ag
         assert ("anew" in answer.text) is is_new
 
 
+async def test_key_that_is_new_is_a_new_turn_although_its_attempt_is_counted_as_a_retry() -> None:
+    """The first attempt never arrived. An equal request with another key has been answered."""
+    async with gateway(numbered) as served:
+        ada = Device(served, session_id="s", **ADA)
+        await ada.say("next", headers={"idempotency-key": "j"})
+        await ada.say("next", headers={**KEY, **AGAIN})
+        assert await logs(served) == {"s": ["next", "1: next", "next", "3: next"]}
+
+
 async def test_r1_key_of_a_turn_that_was_rewound_is_gone() -> None:
     """No reply without a question is made."""
     async with gateway(reply_to) as served:
