@@ -202,7 +202,7 @@ class SessionHandle(SessionLog, PromptedSession):
         Args:
             messages: the user's text, or messages. They can be new messages, results of open calls, or a whole transcript. A message given
                 as a dict may have the same fields as in `append`.
-            mode: how `messages` relate to the log: as a whole transcript, or as new messages only; see docs/new-messages.md.
+            mode: how `messages` relate to the log: as a whole transcript, or as new messages only; see docs/placing.md.
             session_queue: what this turn does if another turn of the session is running: wait (`queue`), raise an error (`reject`), or end
                 the running turn (`interrupt`). None: the setting of the `Holdfast`.
             interrupt: the part of the last reply that the user heard, as arguments of `interrupt`, for example `{"chars": 22}`.
