@@ -396,15 +396,25 @@ async def _read_run(store: Store, ref: SessionRef, trail: Trail, at: int, seq: i
 async def _find_retired(store: Store, trail: Trail, at: int, places: Sequence[Sighting]) -> Landing | None:
     """Return the landing at a reply in a retired branch, if the message before it is the same too; None: there is none."""
     for place in [one for one in places if not one.live] if at else []:
-        path, _ = await read_branch(store, place.ref, place.seq)
-        _, joined = await read_entries_until(store, place.ref, _is_visible, stop=path[0].seq, descending=True)
-        visible = [
-            *([joined] if joined else ()),
-            *(one for one in path if one.message.visible and one.seq <= place.seq),
-        ]
-        if len(visible) > 1 and all(map(is_same_message, visible[-2:], trail.messages[at - 1 :])):
+        reply, before = await _read_retired_pair(store, place)
+        pair = ((reply, trail.messages[at]), (before, trail.messages[at - 1]))
+        if all(entry is not None and is_same_message(entry, message) for entry, message in pair):
             return trail.make_landing(at + 1, place, live=False)
     return None
+
+
+async def _read_retired_pair(store: Store, place: Sighting) -> tuple[Entry | None, Entry | None]:
+    """Return the entry of a retired branch, and the visible message before it, which may be live."""
+
+    def is_before(entry: Entry) -> bool:
+        was_live = entry.retired_by is None or entry.retired_by > place.seq
+        return entry.message.visible and was_live and entry.seq < place.seq
+
+    only: Callable[[Entry], bool] = lambda entry: entry.seq == place.seq  # noqa: E731
+    found, before = await read_entries_until(
+        store, place.ref, is_before, keep=only, stop=place.seq + 1, descending=True, retired=True
+    )
+    return (found[0] if found else None), before
 
 
 async def _find_cut(store: Store, session: Session, trail: Trail, at: int) -> list[Entry]:
@@ -667,7 +677,8 @@ class Finder:
                         break
             if not found:
                 for session, place in await self._read(places):
-                    if await _find_retired(self._store, trail, at, [place]):
+                    mine = [one for one in places if one.ref == place.ref]
+                    if await _find_retired(self._store, trail, at, mine):
                         found.append(_Candidate(session, place, True, at + 1))
             if found:
                 return found

@@ -133,3 +133,15 @@ async def test_results_whose_reply_failed_do_not_get_the_reply_to_a_later_questi
         await served.chat("thanks", tools=[TOOL])
         told = await served.chat(results, tools=[TOOL])
         assert told["choices"][0]["message"]["content"] == "done"
+
+
+async def test_retired_branch_is_found_by_the_pair_that_ends_a_window() -> None:
+    """The branch goes on with equal replies."""
+    async with gateway(agree) as served:
+        ada = await chat(served, *(f"q{number}" for number in range(5)))
+        branch, ada.history = ada.history, ada.history[:2]
+        await ada.say("edited")
+        window = Client(served, **ADA)
+        window.history = branch[4:6]
+        await window.say("on")
+        assert await logs(served) == {ada.session_id: [*(one["content"] for one in branch[:6]), *window.seen[2:]]}
