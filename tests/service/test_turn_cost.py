@@ -19,6 +19,7 @@ from holdfast.stores.logic.steps import Many, Steps
 from holdfast.stores.sessions import NewSession
 from holdfast.stores.wrapper import StoreWrapper
 from holdfast.tokens import STORED
+from holdfast.turns.place import plan_history
 from tests.service.matching_kit import find_session
 
 SHORT, LONG = 100, 20_000
@@ -160,3 +161,20 @@ async def test_examples_with_equal_replies_are_searched_in_few_statements(tmp_pa
             assert await find_session(hf.store, "ada", [*examples, Message(role="user", content="new")]) is None
             counts.append(counting.statements)
     assert counts[0] == counts[1]
+
+
+async def test_retired_branch_is_continued_in_few_statements(tmp_path: Path) -> None:
+    """It is compared with the live path, which left it early: by halving, and not message by message."""
+    counts = []
+    for length in (16, 256):
+        log = [Message(role=("user", "assistant")[at % 2], content=str(at)) for at in range(length)]
+        async with Holdfast(f"sqlite:///{tmp_path}/{length}.db", index=None) as hf:
+            entries = [NewEntry(message=one, tokens=1, timestamp=1) for one in log]
+            await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), entries)
+            edited = [NewEntry(message=Message(role="user", content="edited"), tokens=1, timestamp=1)]
+            changed = await hf.store.append(REF, Append(entries=edited, retire_from=2, timestamp=2))
+            counting, incoming = count_queries(hf), [*log, Message(role="user", content="on")]
+            plan = await plan_history(hf.store, changed.session, incoming, whole=False, named=True)
+            assert (len(plan.restore), len(plan.append)) == (length - 2, 1)
+            counts.append(counting.statements - 2 * length // 32)  # pages of the branch, which is written again
+    assert counts[1] <= counts[0] + 40

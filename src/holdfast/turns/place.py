@@ -53,6 +53,8 @@ from holdfast.stores.walk import ENTRIES, read_entries_until
 
 _PLACES: Final = 16
 """Maximum number of places that are compared for each reply that is looked up."""
+_LENGTHS: Final = 8
+"""Maximum number of beginnings of a request with which sessions end that are compared, the longest first."""
 _ANCHORS: Final = 4
 """This many of the last replies of a request are looked up anywhere in a log."""
 
@@ -314,11 +316,9 @@ async def _extend(store: Store, ref: SessionRef, trail: Trail, landing: Landing)
     """
     while landing.shared < len(trail.messages):
         marks = make_chain(landing.digest, trail.messages[landing.shared : landing.shared + MARKS])
-        found: list[Sighting] = []
-        while marks and not found and (places := await _look_up(store, ref.user_id, marks, session=ref)):
-            found, marks = [one for one in places if one.live], marks[: places[0].mark]
-        if found:
-            landing = trail.make_landing(landing.shared + found[0].mark + 1, found[0])
+        place = await _find_live(store, ref, marks)
+        if place is not None:
+            landing = trail.make_landing(landing.shared + place.mark + 1, place)
             continue
         following = (await read_remainder(store, ref, landing.seq)).following
         if following is None:
@@ -330,6 +330,27 @@ async def _extend(store: Store, ref: SessionRef, trail: Trail, landing: Landing)
         else:
             break
     return landing
+
+
+async def _find_live(store: Store, ref: SessionRef, marks: Sequence[bytes]) -> Sighting | None:
+    """Return the live place of the last of these chained digests that the live path has; None: it has none.
+
+    If it has one of them, it also has those before it, so that the end of what a retired branch shares with it is found by halving.
+    """
+    places = await _look_up(store, ref.user_id, marks, session=ref)
+    found = next((one for one in places if one.live), None)
+    if found is not None or not places:
+        return found
+    begin, end = 0, places[0].mark
+    while begin < end:
+        middle = (begin + end) // 2
+        places = await _look_up(store, ref.user_id, marks[middle : middle + 1], session=ref)
+        live = next((one for one in places if one.live), None)
+        if live is None:
+            end = middle
+        else:
+            begin, found = middle + 1, _move(live, middle)
+    return found
 
 
 # -- anchors -------------------------------------------------------------------------
@@ -640,8 +661,8 @@ class Finder:
     async def _find_ended(self, first: int) -> list[_Candidate]:
         """Return the sessions that end with messages of the request, the first of which has the index `first` or a later one."""
         trail, marks = self._trail, list(self._trail.digests[first:])
-        found = list[_Candidate]()
-        while marks and all(one.retires for one in found):
+        found, left = list[_Candidate](), _LENGTHS
+        while marks and left and all(one.retires for one in found):
             part = marks[-MARKS:]
             limit = _PLACES if self._sender.scope is None else SIGHTINGS  # those of other scopes are left out below
             places = await self._store.sightings(self._sender.user_id, part, ends=True, limit=limit)
@@ -655,6 +676,7 @@ class Finder:
                     continue
                 retires = shared == count and self._is_busy(session)  # its reply would be made again
                 found.append(_Candidate(session, place, retires, shared))
+            left -= 1
             del marks[at:]
         return found
 
