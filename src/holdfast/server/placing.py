@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -142,8 +142,8 @@ async def _match(call: Call, request: PlacedRequest) -> Session | None:
     masked = await mask_messages(hf.guard, (*request.system, *request.incoming))
     system, incoming = masked[: len(request.system)], masked[len(request.system) :]
     if request.key is not None:
-        for ref in await _list_keyed(hf, owner, await Trail.make(incoming)):
-            with suppress(SessionNotFound):
+        for ref, is_same in (await _list_keyed(hf, owner, await Trail.make(incoming))).items():
+            with suppress(SessionNotFound, *(() if is_same else (errors.IdempotencyConflict,))):
                 session = await hf.store.get(ref)
                 if await has_key(hf, session, request):
                     return session
@@ -152,14 +152,18 @@ async def _match(call: Call, request: PlacedRequest) -> Session | None:
     return await find_session(hf.engine, sender)
 
 
-async def _list_keyed(hf: Holdfast, owner: str, trail: Trail) -> Iterable[SessionRef]:
-    """Return the sessions that may have had the same request already: those with all its messages, or else with its last reply."""
+async def _list_keyed(hf: Holdfast, owner: str, trail: Trail) -> dict[SessionRef, bool]:
+    """Return the sessions that may have had the same request already: with all its messages (True), or with its last reply (False).
+
+    The same key with another body is an error only in the former: the others may be other chats.
+    """
     replies = [digest for at in trail.list_replies(0)[-1:] if (digest := digest_reply(trail.messages[at]))]
-    places = [
-        *await hf.store.sightings(owner, trail.digests[-1:], limit=SIGHTINGS),
-        *await hf.store.sightings(owner, replies, alias=True, limit=SIGHTINGS),
-    ]
-    return dict.fromkeys(place.ref for place in places if not is_always_named(place.ref))
+    by_reply = await hf.store.sightings(owner, replies, alias=True, limit=SIGHTINGS)
+    whole = await hf.store.sightings(owner, trail.digests[-1:], limit=SIGHTINGS)
+    found = dict.fromkeys((one.ref for one in whole), True)
+    for one in by_reply:
+        found.setdefault(one.ref, False)
+    return {ref: is_same for ref, is_same in found.items() if not is_always_named(ref)}
 
 
 async def has_key(hf: Holdfast, session: Session, request: PlacedRequest) -> bool:

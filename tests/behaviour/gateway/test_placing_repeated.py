@@ -145,3 +145,11 @@ async def test_retired_branch_is_found_by_the_pair_that_ends_a_window() -> None:
         window.history = branch[4:6]
         await window.say("on")
         assert await logs(served) == {ada.session_id: [*(one["content"] for one in branch[:6]), *window.seen[2:]]}
+
+
+async def test_key_of_another_chat_with_the_same_last_reply_is_no_conflict() -> None:
+    """A program counts its keys anew in each chat."""
+    async with gateway(agree) as served:
+        for client in [await chat(served, opening) for opening in ("a", "b")]:
+            await client.say("more", headers=KEY)
+            assert prompt(served) == client.seen[:-1]
