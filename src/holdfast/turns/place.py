@@ -32,7 +32,7 @@ from holdfast.domain.messages import (
 from holdfast.domain.session import SCOPE, Entry, Session, SessionRef, is_always_named
 from holdfast.engine.engine import Engine
 from holdfast.errors import SessionNotFound
-from holdfast.limits import COMPARED_SESSIONS, INLINE_MESSAGES, MARKS, SIGHTINGS
+from holdfast.limits import CALL_LOOKBACK, COMPARED_SESSIONS, INLINE_MESSAGES, MARKS, SIGHTINGS
 from holdfast.log.align import (
     LogRemainder,
     Plan,
@@ -55,6 +55,8 @@ _PLACES: Final = 16
 """Maximum number of places that are compared for each reply that is looked up."""
 _LENGTHS: Final = 8
 """Maximum number of beginnings of a request with which sessions end that are compared, the longest first."""
+_RESULTS: Final = 64
+"""This many of the last results of tools are compared before a session is chosen."""
 _ANCHORS: Final = 4
 """This many of the last replies of a request are looked up anywhere in a log."""
 
@@ -604,6 +606,12 @@ class _Candidate(NamedTuple):
     """True if messages of the session would be retired."""
     shared: int
     """Number of visible messages in common, up to the anchor."""
+    missing: int = 0
+    """Number of results of tools that the request has before that, and the log has not."""
+
+
+def _encode_result(message: Message) -> bytes:
+    return encode_canonical(message.evolve(tool_call_id=None))  # each client may have other ids
 
 
 class Finder:
@@ -637,10 +645,13 @@ class Finder:
         return self._choose([*ended, *await self._find_anchored(replies)])
 
     def _answers_all(self, found: _Candidate) -> bool:
-        return found.retires or not self._has_same_prompt(found.session)
+        return found.retires or found.missing > 0 or not self._has_same_prompt(found.session)
 
     def _choose(self, found: Sequence[_Candidate]) -> Session | None:
-        """Return the best session: one in which nothing is retired, with the same system prompt, with the longest common path, idle, used last."""
+        """Return the best session: one in which nothing is retired, with the same system prompt, with the longest common path, idle, used last.
+
+        Before all this, one with the results of tools that the request has: equal questions and replies may differ in them alone.
+        """
         if not found:
             return None
         last = max(one.shared for one in found)
@@ -648,9 +659,9 @@ class Finder:
         anchor = max((at for at in anchors if at < last), default=-1)
         usable = [one for one in found if one.shared > anchor]  # an older anchor counts only if there is no later one
 
-        def rank(one: _Candidate) -> tuple[bool, bool, int, bool, int]:
+        def rank(one: _Candidate) -> tuple[int, bool, bool, int, bool, int]:
             is_other = not self._has_same_prompt(one.session)
-            return one.retires, is_other, -one.shared, self._is_busy(one.session), -one.session.updated_at
+            return one.missing, one.retires, is_other, -one.shared, self._is_busy(one.session), -one.session.updated_at
 
         return min(usable, key=rank).session
 
@@ -662,7 +673,7 @@ class Finder:
         """Return the sessions that end with messages of the request, the first of which has the index `first` or a later one."""
         trail, marks = self._trail, list(self._trail.digests[first:])
         found, left = list[_Candidate](), _LENGTHS
-        while marks and left and all(one.retires for one in found):
+        while marks and left and all(one.retires or one.missing for one in found):
             part = marks[-MARKS:]
             limit = _PLACES if self._sender.scope is None else SIGHTINGS  # those of other scopes are left out below
             places = await self._store.sightings(self._sender.user_id, part, ends=True, limit=limit)
@@ -675,10 +686,20 @@ class Finder:
                 if trail.messages[shared - 1].role != "assistant" and not await self._is_anchored(session.ref, shared):
                     continue
                 retires = shared == count and self._is_busy(session)  # its reply would be made again
-                found.append(_Candidate(session, place, retires, shared))
+                found.append(await self._make_candidate(session, place, shared, retires=retires))
             left -= 1
             del marks[at:]
         return found
+
+    async def _make_candidate(self, session: Session, place: Sighting, shared: int, *, retires: bool) -> _Candidate:
+        end = self._trail.at[shared - 1]
+        results = [message for message in self._sender.incoming[:end] if message.role == "tool"]
+        missing = 0
+        if results:
+            before = await self._store.entries(session.ref, stop=place.seq, limit=CALL_LOOKBACK, descending=True)
+            stored = {_encode_result(entry.message) for entry in before if entry.kind == "result"}
+            missing = sum(_encode_result(one) not in stored for one in results[-_RESULTS:])
+        return _Candidate(session, place, retires, shared, missing)
 
     async def _find_anchored(self, replies: Sequence[int]) -> list[_Candidate]:
         """Return the sessions with the latest anchor of the request."""
@@ -695,7 +716,7 @@ class Finder:
             for session, newest in await self._read([one for one in places if one.live]):
                 for place in [one for one in places if one.live and one.ref == newest.ref]:
                     if len(await _read_run(self._store, place.ref, trail, at, place.seq)) > 1:
-                        found.append(_Candidate(session, place, retires=not place.last, shared=at + 1))
+                        found.append(await self._make_candidate(session, place, at + 1, retires=not place.last))
                         break
             if not found:
                 for session, place in await self._read(places):
