@@ -368,7 +368,7 @@ async def _find_anchored(
     """
     floor = prefix.shared if prefix else 0
     marks = [(at, digest) for at in trail.list_replies(floor) if (digest := digest_reply(trail.messages[at]))]
-    run, lost = None, None
+    run, lost, copied = None, None, None
     for _ in range(_ANCHORS):
         places = await _look_up(store, session.user_id, [mark for _, mark in marks], alias=True, session=session.ref)
         if not places:
@@ -381,13 +381,15 @@ async def _find_anchored(
         if usable:
             run = max(usable, key=lambda one: (len(one), one[0].seq))
             break
-        lost = lost or await _find_retired(store, trail, at, places)
+        lost, copied = lost or await _find_retired(store, trail, at, places), copied or at
         del marks[places[0].mark :]
     if run is None and lost is not None:
         return lost
-    if run is None:
+    if run is None and named:
         at = trail.list_replies(0)[-1]
-        run = await _find_cut(store, session, trail, at) if named else []
+        run = await _find_near_end(store, session, trail, at, is_seen_prefix)
+        if not run and copied:  # an edit before this reply retired it, and stored the client's copy of it
+            at, run = copied, await _find_near_end(store, session, trail, copied, is_same_message)
     if not run:
         return None
     anchor = trail.make_landing(at + 1, run[0])
@@ -440,11 +442,13 @@ async def _read_retired_pair(store: Store, place: Sighting) -> tuple[Entry | Non
     return (found[0] if found else None), before
 
 
-async def _find_cut(store: Store, session: Session, trail: Trail, at: int) -> list[Entry]:
-    """Return the run that ends at an interrupted reply near the end of the log, of which the client saw more or less; else empty."""
+async def _find_near_end(
+    store: Store, session: Session, trail: Trail, at: int, is_same: Callable[[Entry, Message], bool]
+) -> list[Entry]:
+    """Return the run that ends at a message near the end of the log which is the same as the request's one at index `at`; else empty."""
     page = await store.entries(session.ref, limit=ENTRIES, descending=True)
-    cut = next((entry for entry in page if is_seen_prefix(entry, trail.messages[at])), None)
-    return [] if cut is None else await _read_run(store, session.ref, trail, at, cut.seq)
+    found = next((entry for entry in page if is_same(entry, trail.messages[at])), None)
+    return [] if found is None else await _read_run(store, session.ref, trail, at, found.seq)
 
 
 async def _has_more(store: Store, ref: SessionRef, stop: int | None, most: int) -> bool:
