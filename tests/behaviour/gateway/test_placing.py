@@ -13,24 +13,32 @@ import pytest
 
 from holdfast.testing import Gate, Reply
 from tests.behaviour.kit import CLAUDE, Served, apis, assistant, count_waiting, gateway, until, user
-from tests.behaviour.kit.placing import SERVERS, ByResponse, Client, Device, holding, logs, people, prompt, reply_to
+from tests.behaviour.kit.placing import (
+    ADA,
+    AGAIN,
+    FIRST,
+    KEY,
+    SERVERS,
+    ByResponse,
+    Client,
+    Device,
+    codes,
+    holding,
+    logs,
+    people,
+    prompt,
+    reply_to,
+)
 from tests.behaviour.kit.voice import CONTENTS
 
 Row = dict[str, Any]
 later = pytest.mark.xfail(strict=True, reason="placing: issue 45")
 PASSWORD = "my password is hunter2"
-ADA: Row = {"user": "ada"}
-KEY, FIRST, AGAIN = {"idempotency-key": "k"}, {"x-stainless-retry-count": "0"}, {"x-stainless-retry-count": "1"}
 
 
 def numbered(body: Row) -> str:
     """Return another reply each time: the question and the number of messages of the prompt."""
     return f"{len(body['messages'])}: {body['messages'][-1]['content']}"
-
-
-def codes(told: Row) -> list[str]:
-    """Return the codes of the warnings of an answer."""
-    return [one["code"] for one in told["session"].get("warnings", ())]
 
 
 def assert_separate(found: dict[str, list[Any]], clients: list[Client]) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import json
 import secrets
+import sqlite3
 import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ import holdfast
 from holdfast.cli import commands
 from holdfast.config import load_settings
 from holdfast.context import escaping
+from holdfast.engine.session_lock import LEASE
 from holdfast.faults import inject
 from holdfast.hooks.transcripts import find_transcripts
 from holdfast.models import LimitedModel
@@ -37,7 +39,7 @@ from holdfast.turns import recall
 from tests.behaviour.kit.command_line import Printed
 from tests.clocks import Clock, Pauses
 from tests.edges.keys import bearer, create_stored_key
-from tests.edges.server import Process, run_server
+from tests.edges.server import TOOL_SERVER, Process, config_text, run_server
 from tests.stores.servers import reach
 from tests.waits import until
 
@@ -47,6 +49,7 @@ __all__ = [
     "bearer",
     "count_connections",
     "count_queued",
+    "count_runs",
     "count_tasks",
     "count_waiting",
     "create_stored_key",
@@ -62,6 +65,7 @@ __all__ = [
     "read_schema",
     "run_command",
     "serve",
+    "start_tool_server",
     "steady_prompts",
     "sweep_pause",
     "tune_models",
@@ -252,6 +256,20 @@ def early_sketches() -> Iterator[None]:
         patch.setattr(sqlite_nearest, "LARGE", 20)
         patch.setattr(sqlite_nearest, "_READ", 15)
         yield
+
+
+def start_tool_server(upstream: str, folder: Path) -> Process:
+    """Start a server with the tool `count` in a process of its own. Those of one folder have one store, and claims as they always are."""
+    config = folder / "holdfast.yaml"
+    config.write_text(config_text(upstream), encoding="utf-8")
+    env = {"TOOL_SERVER_COUNTS": f"{folder}/counts.db", "TOOL_SERVER_LEASE": str(LEASE)}
+    return Process(f"sqlite:///{folder}/s.db", config=config, env=env, program=TOOL_SERVER)
+
+
+def count_runs(folder: Path) -> int:
+    """Return how often the tool of `start_tool_server` ran."""
+    with sqlite3.connect(folder / "counts.db") as counts:
+        return int(counts.execute("SELECT count(*) FROM runs").fetchone()[0])
 
 
 def hide_mcp(patch: pytest.MonkeyPatch) -> None:
