@@ -171,19 +171,35 @@ def count_shared(stored: Sequence[Entry], sent: Sequence[Message]) -> int:
     )
 
 
-def keep_media(plan: Plan, replaced: Entry | None) -> Plan:
-    """Return the plan, in which a message gets the media of the one that it replaces, unless it brings its own."""
-    new = plan.append[0] if plan.append else None
-    if plan.relation != "edited" or new is None or replaced is None or new.role != "user" or new.media:
+def keep_media(plan: Plan, replaced: Sequence[Entry]) -> Plan:
+    """Return the plan, in which messages get the media of those that they replace, unless they bring their own.
+
+    Args:
+        plan: the plan.
+        replaced: visible entries that the plan retires, in order. The first is replaced by the first new message, also if its
+            text was edited; the others by messages with the same text.
+    """
+    if plan.relation != "edited" or not plan.append or not replaced:
         return plan
-    media = replaced.message.media
-    if replaced.message.role != "user" or not media or replaced.erased:
-        return plan
+    waiting = [entry for entry in replaced if entry.kind == "user" and entry.message.media and not entry.erased]
+    append = []
+    for at, message in enumerate(plan.append):
+        is_bare = message.role == "user" and not message.media
+        found = next((one for one in waiting if is_same_message(one, message)), None) if is_bare and waiting else None
+        if found is None and is_bare and at == 0 and replaced[0] in waiting[:1]:
+            found = replaced[0]
+        if found is not None:
+            waiting.remove(found)
+        append.append(message if found is None else _add_media(message, found.message))
+    return msgspec.structs.replace(plan, append=tuple(append))
+
+
+def _add_media(new: Message, replaced: Message) -> Message:
+    """Return a message with the media of the one that it replaces, on the same side of its text."""
     text = (Part("text", new.text),) if new.text else ()
-    parts = replaced.message.content if isinstance(replaced.message.content, tuple) else ()
+    parts = replaced.content if isinstance(replaced.content, tuple) else ()
     leads = bool(parts) and parts[0].text is None
-    edited = new.evolve(content=(*media, *text) if leads else (*text, *media))
-    return msgspec.structs.replace(plan, append=(edited, *plan.append[1:]))
+    return new.evolve(content=(*replaced.media, *text) if leads else (*text, *replaced.media))
 
 
 def align_rest(remainder: LogRemainder, rest: Sequence[Message]) -> Plan:

@@ -221,9 +221,20 @@ async def plan_history(
     if not landing.live:
         return await _revive(store, session, landing, incoming)
     remainder = await read_remainder(store, session.ref, landing.seq)
-    plan = keep_media(align_rest(remainder, incoming[landing.sent :]), remainder.following)
+    plan = align_rest(remainder, incoming[landing.sent :])
+    if plan.relation == "edited" and remainder.following is not None:
+        plan = keep_media(plan, await _read_replaced(store, session.ref, remainder.following, plan))
     first = remainder.following or (remainder.tools[0] if remainder.tools else None)
     return _warn_of_turns(plan, session, first)
+
+
+async def _read_replaced(store: Store, ref: SessionRef, first: Entry, plan: Plan) -> list[Entry]:
+    """Return visible entries from `first` on that a plan retires: as many as the messages that it appends may stand for."""
+    number = sum(message.role == "user" for message in plan.append)
+    if number < 2:  # only the first one
+        return [first]
+    stored = await store.entries(ref, start=first.seq, limit=2 * len(plan.append))
+    return [entry for entry in stored if entry.message.visible]
 
 
 def _warn_of_turns(plan: Plan, session: Session, first: Entry | None) -> Plan:

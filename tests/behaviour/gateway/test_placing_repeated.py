@@ -17,6 +17,7 @@ ADA: Row = {"user": "ada"}
 KEY = {"idempotency-key": "k"}
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 
 
 def agree(_: Row) -> str:
@@ -153,3 +154,17 @@ async def test_key_of_another_chat_with_the_same_last_reply_is_no_conflict() -> 
         for client in [await chat(served, opening) for opening in ("a", "b")]:
             await client.say("more", headers=KEY)
             assert prompt(served) == client.seen[:-1]
+
+
+async def test_later_messages_of_an_edit_keep_their_pictures() -> None:
+    """The client edits the first question, and sends the second one without its picture."""
+    picture = {"type": "image_url", "image_url": {"url": PIXEL}}
+    async with gateway(agree) as served:
+        ada = await chat(served, "q0", session_id="s")
+        await ada.say(user([{"type": "text", "text": "look"}, picture]))
+        await ada.say("q2")
+        ada.history[0], ada.history[2] = user("edited"), user("look")
+        told = await ada.say("more")
+        assert told["session"]["edited_at"] == 0
+        sent = served.sent["messages"]
+        assert (sent[0], sent[2]["content"][1], len(sent)) == (user("edited"), picture, 7)
