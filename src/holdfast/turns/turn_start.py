@@ -262,7 +262,7 @@ async def _plan_delta(turn: Turn, session: Session) -> Plan:
     store, incoming = turn.engine.store, turn.request.incoming
     if not incoming:
         return Plan("replayed")
-    if incoming[0].role == "tool" and turn.request.mode != "delta":
+    if incoming[0].role == "tool":
         stored = await check_results(store, session, incoming)
         known = align_results(stored, incoming)
         if known == len(incoming):

@@ -168,3 +168,16 @@ async def test_later_messages_of_an_edit_keep_their_pictures() -> None:
         assert told["session"]["edited_at"] == 0
         sent = served.sent["messages"]
         assert (sent[0], sent[2]["content"][1], len(sent)) == (user("edited"), picture, 7)
+
+
+async def test_results_are_checked_also_if_everything_in_the_request_is_new() -> None:
+    """As by the id of a conversation: a known result is not stored again, another one or one without a call is refused."""
+    async with gateway([Reply(tool_calls=[("look", {})]), "done"]) as served:
+        results = await ask_for_a_tool(served)
+        for _ in range(2):
+            told = await served.chat(results, tools=[TOOL], session_mode="delta")
+            assert told["choices"][0]["message"]["content"] == "done"
+        for changes, status in (({"content": "other"}, 409), ({"tool_call_id": "unknown"}, 400)):
+            told = await served.chat([results[0] | changes], tools=[TOOL], session_mode="delta")
+            assert told["status"] == status
+        assert [row["role"] for row in await served.entries()] == ["user", "assistant", "tool", "assistant"]
