@@ -396,11 +396,12 @@ async def _find_anchored(
         del marks[places[0].mark :]
     if run is None and lost is not None:
         return lost
-    if run is None and named:
-        at = trail.list_replies(0)[-1]
-        run = await _find_near_end(store, session, trail, at, is_seen_prefix)
-        if not run and copied:  # an edit before this reply retired it, and stored the client's copy of it
-            at, run = copied, await _find_near_end(store, session, trail, copied, is_same_message)
+    last = trail.list_replies(0)[-1]
+    if named and (run is None or at < last):  # a reply that was cut has no digest that a part of it equals
+        cut = await _find_near_end(store, session, trail, last, is_seen_prefix)
+        run, at = (cut, last) if run is None or len(cut) > 1 else (run, at)
+    if not run and named and copied:  # an edit before this reply retired it, and stored the client's copy of it
+        at, run = copied, await _find_near_end(store, session, trail, copied, is_same_message)
     if not run:
         return None
     anchor = trail.make_landing(at + 1, run[0])

@@ -400,6 +400,17 @@ async def test_h1_first_and_last_messages_by_session_id_retire_nothing() -> None
         assert await logs(served) == {"s": ada.seen}
 
 
+async def test_middle_messages_left_out_before_a_reply_that_was_cut_stay() -> None:
+    """The part of it that the client has is the anchor, and not an earlier complete reply."""
+    async with gateway(["re: 0", "re: 1", "re: 2", Reply(text="one two three", cut_after=3), "re: 4"]) as served:
+        ada = Client(served, session_id="s")
+        await talk(ada, 3)
+        await ada.say("q3", status=502)
+        ada.history = [*ada.history[2:4], user("q3"), assistant("one")]
+        await ada.say("q4")
+        assert [one for one in prompt(served) if one[0] == "q"] == ["q0", "q1", "q2", "q3", "q4"]
+
+
 async def test_h2_last_five_messages_of_a_user_are_recognised() -> None:
     async with gateway(reply_to) as served:
         ada = Client(served, keeps=lambda history: history[-5:], **ADA)
