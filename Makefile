@@ -1,7 +1,7 @@
 # The targets set up everything that they need: `make serve` works on a fresh machine.
 # PYTHON=… chooses the interpreter, ARGS="…" goes to the command.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-thorough quick coverage adapters peers lint format types contracts docs docs-links docs-test sizes bench chaos dist sbom trial reproduce lock clean
+.PHONY: help serve test test-thorough quick coverage adapters peers lint format types contracts docs docs-links docs-test sizes bench chaos simulate dist sbom trial reproduce lock clean
 BIN := .venv/bin
 # Test files that remain after the workers' controller aborted a run; see UnfinishedRun in conftest.py.
 UNFINISHED := .pytest_cache/unfinished
@@ -72,6 +72,9 @@ bench: .venv-bench/.bench  ## compare with peers, or measure quality (ARGS="--qu
 chaos: .venv/.dev  ## run two servers on one PostgreSQL with kills and bad networks, for minutes (ARGS="--seconds 60 --seed 1")
 	@scripts/services
 	@exec $(BIN)/python -m tests.chaos $(ARGS)
+
+simulate: .venv/.dev  ## run the gateway with simulated clients and failures, with fresh seeds (ARGS="--seconds 600", ARGS="--seed 1")
+	@exec $(BIN)/python -m tests.simulation $(ARGS)
 
 dist: .venv/.dev  ## build the wheel and the sdist in dist/
 	@rm -rf dist

@@ -104,6 +104,28 @@ class Answer:
         return dict(completion["choices"][0]["message"]) if completion["choices"] else {}
 
 
+def make_scope(method: str, path: str, query: str, content: bytes, headers: Mapping[str, str]) -> Data:
+    """Return the ASGI scope of a request from this machine."""
+    given = {"host": "127.0.0.1", "content-length": str(len(content)), **headers}
+    if content:
+        given.setdefault("content-type", "application/json")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+        "state": {},
+    }
+
+
 class Gateway:
     """A `Holdfast`, the app in front of it and its model.
 
@@ -129,24 +151,7 @@ class Gateway:
         answer, gone, sent = Answer(), leave or asyncio.Event(), 0
         path, _, query = path.partition("?")
         content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        given = {"host": "127.0.0.1", "content-length": str(len(content)), **(headers or {})}
-        if content:
-            given.setdefault("content-type", "application/json")
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": method,
-            "scheme": "http",
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "root_path": "",
-            "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
-            "client": ("127.0.0.1", 1),
-            "server": ("127.0.0.1", 80),
-            "state": {},
-        }
+        scope = make_scope(method, path, query, content, headers or {})
         pending = [{"type": "http.request", "body": content, "more_body": False}]
 
         async def receive() -> Data:
