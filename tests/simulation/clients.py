@@ -239,7 +239,7 @@ class Client:
         tries = self.chance.choice([1, 2, 4])
         for attempt in range(tries):
             if attempt:
-                self._note_repetition(new, key)
+                self._note_repetition(ask, base, new)
                 await asyncio.sleep(self.chance.choice([0.5, 2, 8]))
             troubles = self.world.breakdowns
             reply = await self._attempt(ask, body, key, attempt, **(ends if attempt == 0 else {}))
@@ -260,11 +260,14 @@ class Client:
         if any(one["role"] == "tool" for one in new):
             self.view = base[: max(at for at, one in enumerate(base) if one["role"] == "user")]
 
-    def _note_repetition(self, new: Sequence[Row], key: str | None) -> None:
-        """Note the texts that the log may rightly have twice, as the client does not say that it repeats itself."""
-        says_so = key or (self._retries and self.kind.identified and self.kind.devices == 1)
-        if self.kind.sends == "new" and self.kind.api == "chat" and not says_so:
-            self.world.repeatable |= {read_text(one) for one in new}
+    def _note_repetition(self, ask: Ask, base: Sequence[Row], new: Sequence[Row]) -> None:
+        """Note the texts that the log may rightly have twice, as a delta that does not say that it repeats itself is new."""
+        says_so = ask.key or (self._retries and self.kind.identified and self.kind.devices == 1)
+        is_first = self.kind.named and not any(one["role"] == "assistant" for one in base)
+        if not says_so and (is_first or (self.kind.sends == "new" and self.kind.api == "chat")):
+            self.world.repeatable |= {read_text(one) for one in (*base, *new)}
+            self.world.loose.add(self._session)
+            ask.exact = False
 
     async def _run_tools(self, reply: Row) -> None:
         results = [
