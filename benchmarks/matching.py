@@ -15,7 +15,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.sessions.forks import copy_turns
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
-from holdfast.turns.place import Finder, Sender
+from holdfast.turns.session_finder import Finder, Sender
 
 MANY = {"SQLite file": 1_000_000}
 """Sessions by database; a tenth of it on the other databases."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Session
 from holdfast.stores.base import Store
-from holdfast.turns.place import Finder, Sender
+from holdfast.turns.session_finder import Finder, Sender
 
 
 async def find_session(store: Store, user_id: str, incoming: Sequence[Message]) -> Session | None:

@@ -25,8 +25,9 @@ from holdfast.server.requester import Requester
 from holdfast.sessions.forks import copy_turns
 from holdfast.sessions.transfer import TRIES
 from holdfast.stores.log import Append
-from holdfast.turns.place import Place, Sender, Trail, find_session
+from holdfast.turns.place import Place, Trail
 from holdfast.turns.prompt import check_body
+from holdfast.turns.session_finder import Sender, find_session
 from holdfast.turns.turn_start import NOTHING, check_results, find_unasked_result, make_result_error
 
 RETRY_COUNT: Final = "x-stainless-retry-count"

@@ -1,4 +1,4 @@
-"""Find where a request belongs: its session, and the place in the log from which it continues. See docs/placing.md.
+"""Find the place in a log from which a request continues. See docs/placing.md.
 
 The digests of the request's messages are looked up in an index of the store, so the cost depends on the request, and not on
 the number and length of sessions. `holdfast.log.align` then decides what changes.
@@ -24,15 +24,11 @@ from holdfast.domain.messages import (
     GENESIS,
     Message,
     chain,
-    digest_calls,
     digest_cut_reply,
     digest_reply,
-    encode_canonical,
 )
-from holdfast.domain.session import SCOPE, Entry, Session, SessionRef, is_always_named
-from holdfast.engine.engine import Engine
-from holdfast.errors import SessionNotFound
-from holdfast.limits import CALL_LOOKBACK, COMPARED_SESSIONS, INLINE_MESSAGES, MARKS, SIGHTINGS
+from holdfast.domain.session import Entry, Session, SessionRef
+from holdfast.limits import INLINE_MESSAGES, MARKS
 from holdfast.log.align import (
     LogRemainder,
     Plan,
@@ -40,7 +36,6 @@ from holdfast.log.align import (
     align_rest,
     compare_rounds,
     count_shared,
-    has_same_tools,
     is_same_message,
     is_seen_prefix,
     is_unheard,
@@ -48,16 +43,11 @@ from holdfast.log.align import (
 )
 from holdfast.stores.base import Store
 from holdfast.stores.matching import Sighting
-from holdfast.stores.session_changes import is_claimed
 from holdfast.stores.walk import ENTRIES, read_entries_until
 
-_PLACES: Final = 16
+PLACES: Final = 16
 """Maximum number of places that are compared for each reply that is looked up."""
-_LENGTHS: Final = 8
-"""Maximum number of beginnings of a request with which sessions end that are compared, the longest first."""
-_RESULTS: Final = 64
-"""This many of the last results of tools are compared before a session is chosen."""
-_ANCHORS: Final = 4
+ANCHORS: Final = 4
 """This many of the last replies of a request are looked up anywhere in a log."""
 
 
@@ -291,7 +281,7 @@ async def find_landing(store: Store, session: Session, trail: Trail, *, whole: b
 
 async def _find_prefix(store: Store, ref: SessionRef, trail: Trail) -> Landing | None:
     """Return the landing of the longest beginning of a request with which the log, or a retired branch, begins."""
-    found = await _look_up(store, ref.user_id, trail.digests, session=ref)
+    found = await look_up(store, ref.user_id, trail.digests, session=ref)
     if not found:
         return None
     live = [one for one in found if one.live]
@@ -299,7 +289,7 @@ async def _find_prefix(store: Store, ref: SessionRef, trail: Trail) -> Landing |
     return trail.make_landing(place.mark + 1, place, live=place.live)
 
 
-async def _look_up(
+async def look_up(
     store: Store,
     user_id: str,
     marks: Sequence[bytes],
@@ -309,7 +299,7 @@ async def _look_up(
     limit: int = 0,
 ) -> Sequence[Sighting]:
     """Return the newest places of the last digest that occurs in a log, at most `limit`; `mark` is its index in `marks`."""
-    limit = limit or (_PLACES if alias else 2 * _PLACES)
+    limit = limit or (PLACES if alias else 2 * PLACES)
     for start in range(max(len(marks) - MARKS, 0), -MARKS, -MARKS):
         part = marks[max(start, 0) : start + MARKS]
         found = await store.sightings(user_id, part, alias=alias, session=session, limit=limit) if part else ()
@@ -350,14 +340,14 @@ async def _find_live(store: Store, ref: SessionRef, marks: Sequence[bytes]) -> S
 
     If it has one of them, it also has those before it, so that the end of what a retired branch shares with it is found by halving.
     """
-    places = await _look_up(store, ref.user_id, marks, session=ref)
+    places = await look_up(store, ref.user_id, marks, session=ref)
     found = next((one for one in places if one.live), None)
     if found is not None or not places:
         return found
     begin, end = 0, places[0].mark
     while begin < end:
         middle = (begin + end) // 2
-        places = await _look_up(store, ref.user_id, marks[middle : middle + 1], session=ref)
+        places = await look_up(store, ref.user_id, marks[middle : middle + 1], session=ref)
         live = next((one for one in places if one.live), None)
         if live is None:
             end = middle
@@ -380,19 +370,19 @@ async def _find_anchored(
     floor = prefix.shared if prefix else 0
     marks = [(at, digest) for at in trail.list_replies(floor) if (digest := digest_reply(trail.messages[at]))]
     run, lost, copied = None, None, None
-    for _ in range(_ANCHORS):
-        places = await _look_up(store, session.user_id, [mark for _, mark in marks], alias=True, session=session.ref)
+    for _ in range(ANCHORS):
+        places = await look_up(store, session.user_id, [mark for _, mark in marks], alias=True, session=session.ref)
         if not places:
             break
         at = marks[places[0].mark][0]
-        runs = [await _read_run(store, place.ref, trail, at, place.seq) for place in places if place.live]
+        runs = [await read_run(store, place.ref, trail, at, place.seq) for place in places if place.live]
         usable = [
             one for one in runs if len(one) > 1 or (named and one and (at or one[0].seq == session.tail.last_seq))
         ]
         if usable:
             run = max(usable, key=lambda one: (len(one), one[0].seq))
             break
-        lost, copied = lost or await _find_retired(store, trail, at, places), copied or at
+        lost, copied = lost or await find_retired(store, trail, at, places), copied or at
         del marks[places[0].mark :]
     if run is None and lost is not None:
         return lost
@@ -416,7 +406,7 @@ async def _find_anchored(
     return await _extend(store, session.ref, trail, trail.make_landing(begin.shared + same, visible[same - 1]))
 
 
-async def _read_run(store: Store, ref: SessionRef, trail: Trail, at: int, seq: int) -> list[Entry]:
+async def read_run(store: Store, ref: SessionRef, trail: Trail, at: int, seq: int) -> list[Entry]:
     """Return the live visible entries up to `seq` that equal the request's messages up to index `at`, newest first."""
     expected = iter(trail.messages[at::-1])
 
@@ -426,11 +416,11 @@ async def _read_run(store: Store, ref: SessionRef, trail: Trail, at: int, seq: i
         message = next(expected, None)
         return message is None or not is_same_message(entry, message)
 
-    found, _ = await read_entries_until(store, ref, is_different, keep=_is_visible, stop=seq + 1, descending=True)
+    found, _ = await read_entries_until(store, ref, is_different, keep=is_visible, stop=seq + 1, descending=True)
     return found
 
 
-async def _find_retired(store: Store, trail: Trail, at: int, places: Sequence[Sighting]) -> Landing | None:
+async def find_retired(store: Store, trail: Trail, at: int, places: Sequence[Sighting]) -> Landing | None:
     """Return the landing at a reply in a retired branch, if the message before it is the same too; None: there is none."""
     for place in [one for one in places if not one.live] if at else []:
         reply, before = await _read_retired_pair(store, place)
@@ -460,7 +450,7 @@ async def _find_near_end(
     """Return the run that ends at a message near the end of the log which is the same as the request's one at index `at`; else empty."""
     page = await store.entries(session.ref, limit=ENTRIES, descending=True)
     found = next((entry for entry in page if is_same(entry, trail.messages[at])), None)
-    return [] if found is None else await _read_run(store, session.ref, trail, at, found.seq)
+    return [] if found is None else await read_run(store, session.ref, trail, at, found.seq)
 
 
 async def _has_more(store: Store, ref: SessionRef, stop: int | None, most: int) -> bool:
@@ -475,7 +465,8 @@ async def _has_more(store: Store, ref: SessionRef, stop: int | None, most: int) 
     return one_more is not None
 
 
-def _is_visible(entry: Entry) -> bool:
+def is_visible(entry: Entry) -> bool:
+    """Return True for an entry whose message clients see."""
     return entry.message.visible
 
 
@@ -486,13 +477,13 @@ async def read_end(store: Store, session: Session) -> LogRemainder:
     """Return the tool messages at the end of the live path, after its last visible message."""
     if session.tail.last_kind not in {"calls", "result"}:
         return LogRemainder((), None)
-    tools, _ = await read_entries_until(store, session.ref, _is_visible, stop=session.tail.next_seq, descending=True)
+    tools, _ = await read_entries_until(store, session.ref, is_visible, stop=session.tail.next_seq, descending=True)
     return LogRemainder(tools[::-1], None)
 
 
 async def read_remainder(store: Store, ref: SessionRef, seq: int) -> LogRemainder:
     """Return the entries of the live path after `seq`, up to the next visible message."""
-    return LogRemainder(*await read_entries_until(store, ref, _is_visible, start=seq + 1))
+    return LogRemainder(*await read_entries_until(store, ref, is_visible, start=seq + 1))
 
 
 async def _find_tool_round(
@@ -541,7 +532,7 @@ async def _read_last_tools(store: Store, session: Session) -> LogRemainder:
     if session.tail.last_kind != "assistant":
         return await read_end(store, session)
     (reply,) = await store.entries(session.ref, start=session.tail.last_seq, limit=1)
-    tools, _ = await read_entries_until(store, session.ref, _is_visible, stop=reply.seq, descending=True)
+    tools, _ = await read_entries_until(store, session.ref, is_visible, stop=reply.seq, descending=True)
     return LogRemainder(tools[::-1], reply)
 
 
@@ -592,247 +583,3 @@ async def read_branch(store: Store, ref: SessionRef, seq: int) -> tuple[list[Ent
         retired=True,
     )
     return [*path, *tools], following
-
-
-# -- which session -------------------------------------------------------------------
-
-
-class Sender(NamedTuple):
-    """What is known about a request when its session is searched."""
-
-    user_id: str
-    incoming: Sequence[Message]
-    """The messages without the leading system messages, with secrets masked."""
-    system: Sequence[Message] = ()
-    """The leading system messages; if empty, sessions keep their own."""
-    whole: bool = False
-    """True if the request leaves nothing out (`session_mode: transcript`)."""
-    repeats: bool = False
-    """True if the client says that it repeats a request."""
-    scope: str | None = None
-    """Only sessions with this `SCOPE` are searched; None: all."""
-
-
-class _Candidate(NamedTuple):
-    """A session that a request may continue."""
-
-    session: Session
-    place: Sighting
-    retires: bool
-    """True if messages of the session would be retired."""
-    shared: int
-    """Number of visible messages in common, up to the anchor."""
-    missing: int = 0
-    """Number of results of tools that the request has before that, and the log has not."""
-
-
-def _encode_result(message: Message) -> bytes:
-    return encode_canonical(message.evolve(tool_call_id=None))  # each client may have other ids
-
-
-class Finder:
-    """Searches for the session that a request without a session continues. Each object is used once.
-
-    Args:
-        store: the tenant's store.
-        sender: the sender of the request.
-        is_busy: returns True if a turn of a session is running.
-    """
-
-    def __init__(self, store: Store, sender: Sender, is_busy: Callable[[Session], bool]) -> None:
-        self._store = store
-        self._sender = sender
-        self._is_busy = is_busy
-        self._wanted = [encode_canonical(message) for message in sender.system]
-        self._trail = Trail(())
-
-    async def find(self) -> Session | None:
-        """Return the session to continue; None: the request begins a new one."""
-        self._trail = trail = await Trail.make(self._sender.incoming)
-        replies = [at for at in trail.list_replies(0) if at]  # an assistant's greeting is no anchor
-        if self._sender.repeats and (repeated := await self._find_repeated()) is not None:
-            return repeated
-        if not replies:
-            return self._choose(await self._find_by_calls())
-        ended = await self._find_ended(replies[0])
-        shared = max((one.shared for one in ended), default=0)
-        if ended and not trail.list_replies(shared) and not all(map(self._answers_all, ended)):
-            return self._choose(ended)
-        return self._choose([*ended, *await self._find_anchored(replies)])
-
-    def _answers_all(self, found: _Candidate) -> bool:
-        return found.retires or found.missing > 0 or not self._has_same_prompt(found.session)
-
-    def _choose(self, found: Sequence[_Candidate]) -> Session | None:
-        """Return the best session: one in which nothing is retired, with the same system prompt, with the longest common path, idle, used last.
-
-        Before all this, one with the results of tools that the request has: equal questions and replies may differ in them alone.
-        """
-        if not found:
-            return None
-        last = max(one.shared for one in found)
-        anchors = self._trail.list_replies(0)
-        anchor = max((at for at in anchors if at < last), default=-1)
-        usable = [one for one in found if one.shared > anchor]  # an older anchor counts only if there is no later one
-
-        def rank(one: _Candidate) -> tuple[int, bool, bool, int, bool, int]:
-            is_other = not self._has_same_prompt(one.session)
-            return one.missing, one.retires, is_other, -one.shared, self._is_busy(one.session), -one.session.updated_at
-
-        return min(usable, key=rank).session
-
-    def _has_same_prompt(self, session: Session) -> bool:
-        own = session.system_messages
-        return not self._wanted or not own or [encode_canonical(message) for message in own] == self._wanted
-
-    async def _find_ended(self, first: int) -> list[_Candidate]:
-        """Return the sessions that end with messages of the request, the first of which has the index `first` or a later one."""
-        trail, marks = self._trail, list(self._trail.digests[first:])
-        found, left = list[_Candidate](), _LENGTHS
-        while marks and left and all(one.retires or one.missing for one in found):
-            part = marks[-MARKS:]
-            limit = _PLACES if self._sender.scope is None else SIGHTINGS  # those of other scopes are left out below
-            places = await self._store.sightings(self._sender.user_id, part, ends=True, limit=limit)
-            if not places:
-                del marks[-len(part) :]
-                continue
-            at = len(marks) - len(part) + places[0].mark
-            shared, count = first + at + 1, len(trail.messages)
-            for session, place in await self._read(places):
-                if trail.messages[shared - 1].role != "assistant" and not await self._is_anchored(session.ref, shared):
-                    continue
-                retires = shared == count and self._is_busy(session)  # its reply would be made again
-                found.append(await self._make_candidate(session, place, shared, retires=retires))
-            left -= 1
-            del marks[at:]
-        return found
-
-    async def _make_candidate(self, session: Session, place: Sighting, shared: int, *, retires: bool) -> _Candidate:
-        end = self._trail.at[shared - 1]
-        results = [message for message in self._sender.incoming[:end] if message.role == "tool"]
-        missing = 0
-        if results:
-            before = await self._store.entries(session.ref, stop=place.seq, limit=CALL_LOOKBACK, descending=True)
-            stored = {_encode_result(entry.message) for entry in before if entry.kind == "result"}
-            missing = sum(_encode_result(one) not in stored for one in results[-_RESULTS:])
-        return _Candidate(session, place, retires, shared, missing)
-
-    async def _find_anchored(self, replies: Sequence[int]) -> list[_Candidate]:
-        """Return the sessions with the latest anchor of the request."""
-        trail, user = self._trail, self._sender.user_id
-        prefix = await _look_up(self._store, user, trail.digests[replies[0] :])
-        begun = replies[0] + prefix[0].mark + 1 if prefix else 0
-        later = [at for at in replies if at >= begun] if not self._sender.whole else []
-        marks = [(at, mark) for at in later for mark in trail.list_aliases(at)]
-        for _ in range(_ANCHORS):
-            places = await _look_up(self._store, user, [mark for _, mark in marks], alias=True)
-            if not places:
-                break
-            at, found = marks[places[0].mark][0], list[_Candidate]()
-            for session, newest in await self._read([one for one in places if one.live]):
-                for place in [one for one in places if one.live and one.ref == newest.ref]:
-                    if len(await _read_run(self._store, place.ref, trail, at, place.seq)) > 1:
-                        found.append(await self._make_candidate(session, place, at + 1, retires=not place.last))
-                        break
-            if not found:
-                for session, place in await self._read(places):
-                    mine = [one for one in places if one.ref == place.ref]
-                    if await _find_retired(self._store, trail, at, mine):
-                        found.append(_Candidate(session, place, True, at + 1))
-            if found:
-                return found
-            del marks[places[0].mark :]
-        return await self._find_begun(replies[0], prefix, begun)
-
-    async def _find_begun(self, first: int, prefix: Sequence[Sighting], begun: int) -> list[_Candidate]:
-        """Return the sessions that share the longest beginning with the request. `prefix` are the places of its first `begun` messages."""
-        for _ in range(_ANCHORS):
-            read = await self._read(prefix)
-            found = [
-                _Candidate(session, place, True, begun)
-                for session, place in read
-                if await self._is_anchored(session.ref, begun)
-            ]
-            if found or not prefix:
-                return found
-            prefix = await _look_up(self._store, self._sender.user_id, self._trail.digests[first : begun - 1])
-            begun = first + prefix[0].mark + 1 if prefix else 0
-        return []
-
-    async def _is_anchored(self, ref: SessionRef, shared: int) -> bool:
-        """Return True if one of the first `shared` messages is a reply of the session, and not one that a client brought along.
-
-        Only replies of the session have an alias.
-        """
-        trail, user = self._trail, ref.user_id
-        digests: dict[bytes, set[bytes]] = {}
-        for at in [at for at in trail.list_replies(0) if 0 < at < shared]:
-            for alias in trail.list_aliases(at):
-                equal = digests.pop(alias, set())
-                equal.add(trail.digests[at])
-                digests[alias] = equal  # the last one of the request is the last key
-        marks = list(digests)
-        for _ in range(_ANCHORS if marks else 0):
-            places = await _look_up(self._store, user, marks, alias=True, session=ref, limit=SIGHTINGS)
-            if not places or any(one.digest in digests[marks[one.mark]] for one in places):
-                return bool(places)
-            del marks[places[0].mark :]
-        return False
-
-    async def _read(self, places: Sequence[Sighting]) -> list[tuple[Session, Sighting]]:
-        """Return the sessions at some places, newest first, at most eight. Those that requests always name are left out."""
-        chosen: dict[SessionRef, Sighting] = {}
-        for place in places:
-            known = chosen.get(place.ref)
-            if known is None or (place.live, place.seq) > (known.live, known.seq):
-                chosen[place.ref] = place
-        found: list[tuple[Session, Sighting]] = []
-        for place in chosen.values():
-            if is_always_named(place.ref) or len(found) >= COMPARED_SESSIONS:
-                continue
-            try:
-                session = await self._store.get(place.ref)
-            except SessionNotFound:
-                continue
-            if session.identity == place.identity and self._sender.scope in (None, session.metadata.get(SCOPE)):
-                found.append((session, place))
-        return found
-
-    async def _find_repeated(self) -> Session | None:
-        """Return the newest session whose last turn has exactly the messages of the request; None: there is none."""
-        places = await _look_up(self._store, self._sender.user_id, self._trail.digests[-1:])
-        for session, place in await self._read([one for one in places if one.live]):
-            is_user: Callable[[Entry], bool] = lambda entry: entry.kind == "user"  # noqa: E731
-            _, later = await read_entries_until(self._store, session.ref, is_user, start=place.seq + 1)
-            if later is None:
-                return session
-        return None
-
-    async def _find_by_calls(self) -> list[_Candidate]:
-        """Return sessions whose first reply is not finished because the client runs tools: they are found by the ids of the calls."""
-        marks = list[tuple[bytes, int, int, Message]]()
-        digest, shared, sent = GENESIS, 0, 0
-        for at, message in enumerate(self._sender.incoming):
-            if message.visible:
-                digest, shared, sent = chain(digest, message), shared + 1, at + 1
-            elif message.tool_calls:
-                marks.append((digest_calls(digest, message), shared, sent, message))
-        places = await _look_up(self._store, self._sender.user_id, [mark for mark, *_ in marks], alias=True)
-        found = []
-        for session, place in await self._read([one for one in places if one.live]):
-            _, shared, sent, calls = marks[place.mark]
-            before, _ = await read_entries_until(self._store, place.ref, _is_visible, stop=place.seq, descending=True)
-            rest = await read_remainder(self._store, place.ref, (before[-1].seq if before else place.seq) - 1)
-            ids = {call.id for tool in rest.tools for call in tool.message.tool_calls}
-            if has_same_tools(rest, self._sender.incoming[sent:]) and all(call.id in ids for call in calls.tool_calls):
-                found.append(_Candidate(session, place, rest.following is not None, shared))
-        return found
-
-
-async def find_session(engine: Engine, sender: Sender) -> Session | None:
-    """Return the session that a request without a session continues; None: it begins a new one."""
-
-    def is_busy(session: Session) -> bool:
-        return engine.is_busy(session.ref) or is_claimed(session, engine.clock())
-
-    return await Finder(engine.store, sender, is_busy).find()
