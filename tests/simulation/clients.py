@@ -104,7 +104,7 @@ class Client:
             if self.world.violation is not None:
                 return
             if self._other is not None and "tabs" in self.kind.name and not self.view:
-                self.view, self.unheard = list(self._other.view), set(self._other.unheard)
+                self.view, self.unheard = list(self._other.view), self._other.unheard
                 self.parts |= self._other.parts
                 if not any(one["role"] == "assistant" for one in self.view):
                     self.view = []
