@@ -55,22 +55,6 @@ async def sessions(served: Served) -> dict[str, list[str]]:
     return {row["id"]: await read(served, row["id"], row["user_id"], retired=True) for row in rows}
 
 
-async def test_people_without_names_with_equal_histories_share_no_session() -> None:
-    """Each request gets a session of its own with the messages that it has."""
-    async with gateway(reply_to, ANYONE) as served:
-        ada, bob = Client(served), Client(served)
-        for question in ("Hi", "refund policy?"):
-            await ada.ask(question)
-            await bob.ask(question)
-        told = await ada.ask("My card is 4111 1111 1111 1111.")
-        assert told["session"]["reconciled"] == "new"
-        await bob.ask("Thanks.")
-        logs = await sessions(served)
-        assert len(logs) == 6
-        assert logs[ada.session_id] == [one["content"] for one in ada.history]
-        assert logs[bob.session_id] == [one["content"] for one in bob.history]
-
-
 async def test_edits_and_regenerations_of_people_without_names_change_no_session() -> None:
     """Each gets a new session of its own messages; the first one is unchanged."""
     async with gateway(lambda body: f"re {len(body['messages'])}", ANYONE) as served:
@@ -120,35 +104,6 @@ async def test_hidden_tool_results_are_given_only_to_their_user(config: str, kno
         await client.ask(*shown, "and now?")
         assert ("secret" in str(served.upstream.requests[-1].body["messages"])) is known
         assert (client.session_id == "s") is known
-
-
-async def test_session_state_is_not_given_to_an_unnamed_twin() -> None:
-    async with gateway(reply_to, ANYONE) as served:
-        ada, bob = Client(served), Client(served)
-        await ada.ask("Hi")
-        await served.rest.session(ada.session_id).change_state(card="4111")
-        await bob.ask("Hi")
-        await ada.ask("and?")
-        await bob.ask("well")
-        states = [await served.rest.session(one.session_id).state() for one in (ada, bob)]
-        assert {"card": "4111"} not in states
-        assert len({ada.session_id, bob.session_id}) == 2
-
-
-async def test_histories_cut_to_the_last_messages_are_not_mixed() -> None:
-    """Equal ends with different beginnings: the model sees nothing of the other beginning."""
-    async with gateway(reply_to, ANYONE) as served:
-        clients = [Client(served), Client(served)]
-        for client, secret in zip(clients, ("4111", "4222"), strict=True):
-            await client.ask(f"my card is {secret}")
-            for at in range(5):
-                await client.ask(f"question {at}")
-        for client, other in zip(clients, ("4222", "4111"), strict=True):
-            client.history = client.history[-7:]
-            await client.ask("bye")
-            assert other not in str(served.upstream.requests[-1].body["messages"])
-        for log in (await sessions(served)).values():
-            assert not ("my card is 4111" in log and "my card is 4222" in log)
 
 
 async def test_exact_continuation_is_found_after_many_equal_openings() -> None:
@@ -314,19 +269,6 @@ async def test_a_session_that_ends_with_the_beginning_of_a_request_is_preferred(
         await served.native.import_({"messages": begin}, session_id="own")
         told = await served.chat([*begin, user("Go on.")], None)
         assert (told["session_id"], told["session"]["reconciled"]) == ("own", "continued")
-
-
-async def test_idempotency_key_finds_its_reply_in_a_continued_session() -> None:
-    async with gateway(reply_to) as served:
-        client = Client(served)
-        await client.ask("Hi")
-        key = {"Idempotency-Key": "k"}
-        first = await client.ask("pay", headers=key)
-        client.history.pop()
-        again = await client.resend(headers=key)
-        assert (again["session_id"], again["session"]["reconciled"]) == (first["session_id"], "replayed")
-        assert len(served.upstream.requests) == 2
-        assert len(await sessions(served)) == 1
 
 
 @pytest.mark.parametrize("fields", [{}, {"user": "ada"}], ids=["unnamed", "named"])
