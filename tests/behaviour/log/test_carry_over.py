@@ -9,7 +9,6 @@ import pytest
 
 from holdfast.testing import Reply
 from tests.behaviour.kit import World, assistant, calls, refused, result, texts, through, user
-from tests.behaviour.kit.rest import ask
 
 DOORS = ("library", "connect", "rest")
 SUMMARY = "Ada likes climbing; her order 7461 was refunded on 2024-05-17."
@@ -224,19 +223,15 @@ async def test_what_was_carried_is_carried_on(world: World) -> None:
         assert "Tuesday" in carried
 
 
-@through("rest")
-async def test_what_was_carried_is_carried_on_from_a_branch_too(world: World) -> None:
-    """A request that names no session gets a copy of the session that it continues while that one is busy."""
-    async with world.open(script=["One."]) as hf:
+@through(*DOORS)
+async def test_what_was_carried_is_carried_on_from_a_fork_too(world: World) -> None:
+    async with world.open() as hf:
         await carry(hf, form="content")
-        log = [user("1"), assistant("1.")]
-        await hf.session("new", "ada").append(*log)
-        async with (await world.native.get("new", user_id="ada")).turn("2"):
-            body = {"messages": [*log, user("3")], "user": "ada"}
-            branch = await ask(hf.http, "POST", "/v1/chat/completions", body)
-        assert branch["session"]["reconciled"] == "forked"
-        carried = {"session_id": branch["session_id"], "form": "content"}
-        third = await hf.create("third", user="ada", carry_over=carried)
+        session = hf.session("new", "ada")
+        await session.append(user("1"), assistant("1."))
+        fork = await session.fork(id="fork")
+        third = await hf.create("third", user="ada", carry_over={"session_id": "fork", "form": "content"})
+        assert "7461" in read_carried(await fork.info())
         assert "7461" in read_carried(await third.info())
 
 

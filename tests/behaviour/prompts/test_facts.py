@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.behaviour.kit import World, assistant, refused, texts, through, user
-from tests.behaviour.kit.rest import ask
 
 CONFIG = "context: {strategy: digest, budget: 1200, recall: off}"
 FILLER = (
@@ -155,23 +154,6 @@ async def test_choices_survive_a_restart_an_export_and_a_fork(world: World) -> N
         for name in ("s", "fork", "copy"):
             found = await by_text(hf.session(name))
             assert (found[NUTS]["pinned"], found[OAK]["dropped"]) == (True, True)
-
-
-@through("rest")
-async def test_a_branch_that_a_request_makes_has_no_choices_and_no_pins(world: World) -> None:
-    """The request names no session, and the session with its messages is busy."""
-    async with world.open(CONFIG, script=["fine"]) as hf:
-        log = conversation(NUTS)
-        session = await hf.given("s", *log)
-        await session.change_fact("2.1", "pin")
-        await session.annotate(3, pinned=True)
-        async with (await world.native.get("s")).turn("Busy."):
-            body = {"messages": [*log, assistant("Well."), user("Elsewhere.")]}
-            made = await ask(hf.http, "POST", "/v1/chat/completions", body)
-        assert made["session"]["reconciled"] == "forked"
-        rows = await hf.session(made["session_id"]).messages()
-        assert texts(rows[:-3]) == texts(log)
-        assert not any(row.get("metadata") or row.get("pinned") for row in rows)
 
 
 @through("library")
