@@ -218,7 +218,7 @@ async def test_client_that_never_reads_is_disconnected(finish: bool) -> None:
         await assert_next_turn_works(served, upstream)
         reply = (await entries(served))[1]
         if finish:
-            assert (reply.metadata, reply.message.content) == (None, LONG)
+            assert (reply.metadata, reply.message.content) == ({"undelivered": True}, LONG)
         else:
             assert (reply.metadata or {})["interrupted"] is True
             assert LONG.startswith(str(reply.message.content))

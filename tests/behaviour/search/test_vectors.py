@@ -168,6 +168,8 @@ async def test_a_search_says_what_has_no_vector_yet(world: World) -> None:
         return broken(texts) if any("yacht" in text for text in texts) else embed(texts)
 
     async with world.open(**by_meaning(picky)) as hf:
+        await hf.given("s", user("The harbour is calm."), user="bob")
+        await hf.settle()
         await hf.given("s", user("The yacht is in the harbour."), user="ada")
         records = hf.native.records("r", user_id="ada")
         await records.put("k", 1, text="A yacht in the harbour")
@@ -178,8 +180,6 @@ async def test_a_search_says_what_has_no_vector_yet(world: World) -> None:
         ):
             note = f"some {what} have no vector yet: they are found by their words alone"
             assert (len(found.hits), found.mode, found.notes) == (1, "hybrid", (note,))
-        await hf.given("s", user("The harbour is calm."), user="bob")
-        await hf.settle()
         assert (await hf.native.search("harbour", "bob")).notes == (), "nothing of bob waits for a vector"
 
 
