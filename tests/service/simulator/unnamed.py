@@ -243,17 +243,16 @@ STEPS = (
 
 
 async def check_sessions(gateway: Gateway) -> int:
-    """Check every session: its words are one client's, and one of a named user has a turn. Returns how many there are.
+    """Check every session: its words are one client's, and it is not empty. Returns how many there are.
 
-    An identified user's devices may edit one session in turns; then its live path is one device's. A request that failed and names no
-    user leaves a session without a reply.
+    An identified user's devices may edit one session in turns; then its live path is one device's. A request that failed leaves a session
+    without a reply, also of a named user: the retry may get the reply of an equal request of the other device, which is newer.
     """
     page = await gateway.hf.sessions(limit=1000)
     assert not page.has_more
     for session in page.sessions:
         entries = await gateway.log(session.id, session.user_id, retired=session.user_id == "default")
         words = [to_chat_message(entry.message) for entry in entries]
-        roles = {"user"} if session.user_id == "default" else {"user", "assistant"}
-        assert {message["role"] for message in words} >= roles, f"an empty session: {words}"
+        assert "user" in {message["role"] for message in words}, f"an empty session: {words}"
         assert len(owners(words) - {session.user_id}) <= 1, f"several clients in one session: {words}"
     return len(page.sessions)
