@@ -104,19 +104,13 @@ async def test_a_fork_has_no_retired_entries(store: Store) -> None:
         assert texts(await store.entries(other, retired=True)) == ["a", "b", "d"]
 
 
-@pytest.mark.parametrize("chosen", [False, True])
-async def test_pins_can_be_left_out(store: Store, chosen: bool) -> None:
-    """This holds for pins of messages and of facts. With pins of facts, a store may make no fork."""
+async def test_pins_are_copied(store: Store) -> None:
+    """Those of messages, and those of facts."""
     await store.create(session(identity="parent"))
-    metadata = with_choices({"by": "bo"}, {0: "pinned"} if chosen else {})
+    metadata = with_choices({"by": "bo"}, {0: "pinned"})
     await store.append(REF, Append(entries=[user("a", pinned=True), user("b", metadata=metadata)], timestamp=2))
-    parent = await store.get(REF)
-    if await store.fork(session(FORK), parent, 2) is not None:
+    if await store.fork(session(FORK), await store.get(REF), 2) is not None:
         assert await store.entries(FORK) == await store.entries(REF)
-    other = SessionRef("ann", "other")
-    if await store.fork(session(other), parent, 2, pins=False) is not None:
-        found = await store.entries(other)
-        assert [(entry.pinned, entry.metadata) for entry in found] == [(False, None), (False, {"by": "bo"})]
     assert [entry.pinned for entry in await store.entries(REF)] == [True, False]
 
 

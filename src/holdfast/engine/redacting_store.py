@@ -150,10 +150,10 @@ class RedactingStore(StoreWrapper):
         self._guard.record(sweep.findings, new.id)
         return appended
 
-    async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
+    async def fork(self, new: NewSession, source: Session, stop: int) -> Session | None:
         """Copy the beginning of a log to a new session. The copied messages are in the store already, so only the session is cleaned."""
         cleaned, sweep = await self._clean(lambda sweep: _clean_session(sweep, new))
-        forked = await self.inner.fork(cleaned, source, stop, pins=pins)
+        forked = await self.inner.fork(cleaned, source, stop)
         self._guard.record(sweep.findings, new.id)
         return forked
 

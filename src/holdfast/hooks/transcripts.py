@@ -465,8 +465,8 @@ class TranscribedStore(StoreWrapper):
         if write.entries or write.retire_from is not None:
             self._transcripts.note(self.tenant, ref)
 
-    async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
-        made = await self.inner.fork(new, source, stop, pins=pins)
+    async def fork(self, new: NewSession, source: Session, stop: int) -> Session | None:
+        made = await self.inner.fork(new, source, stop)
         self._transcripts.note(self.tenant, new.ref)
         return made
 

@@ -102,8 +102,8 @@ class IndexedStore(StoreWrapper):
             await self._index.apply_removals()
         return installed
 
-    async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
-        forked = await self.inner.fork(new, source, stop, pins=pins)
+    async def fork(self, new: NewSession, source: Session, stop: int) -> Session | None:
+        forked = await self.inner.fork(new, source, stop)
         if forked is not None:
             self._index.schedule(forked.ref)
         return forked

@@ -116,8 +116,8 @@ class ExpiringStore(StoreWrapper):
     async def create(self, new: NewSession) -> Session:
         return await self._add_session(new, partial(self.inner.create, new))
 
-    async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
-        return await self._add_session(new, partial(self.inner.fork, new, source, stop, pins=pins))
+    async def fork(self, new: NewSession, source: Session, stop: int) -> Session | None:
+        return await self._add_session(new, partial(self.inner.fork, new, source, stop))
 
     async def _add_session(self, new: NewSession, add: Callable[[], Awaitable[T]]) -> T:
         """Add a session, which `add` returns. In memory, an expired session of the same name ends first."""

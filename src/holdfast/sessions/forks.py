@@ -65,6 +65,8 @@ async def copy_turns(
 ) -> Session:
     """Create a session of the same user with a copy of the live path before `stop`, and the metadata and state of the session.
 
+    The entries keep their origin, so that an erasure finds them; see `holdfast.domain.origins`.
+
     Args:
         engine: the tenant's engine.
         session: the session to fork, as last read.
@@ -75,29 +77,6 @@ async def copy_turns(
 
     Raises:
         SessionExists: there is a session with the id `new_id`.
-        StaleSession: the original was edited since it was read.
-    """
-    state = session.state if at_turn is None else session.get_state_at(at_turn)
-    return await copy_entries(
-        engine, session, stop, new_id=new_id, state=state, metadata=session.metadata, branch=branch
-    )
-
-
-async def copy_entries(
-    engine: Engine,
-    session: Session,
-    stop: int | None,
-    *,
-    state: dict[str, Any],
-    metadata: dict[str, Any],
-    new_id: str | None = None,
-    branch: Sequence[Entry] = (),
-) -> Session:
-    """Create a session of the same user with a copy of the live path before `stop`; None copies all of it.
-
-    The entries keep their origin, so that an erasure finds them; see `holdfast.domain.origins`.
-
-    Raises:
         StaleSession: entries of the original were retired, erased or pinned since `session` was read.
     """
     store, ref = engine.store, session.ref
@@ -110,8 +89,8 @@ async def copy_entries(
         session,
         timestamp=engine.clock(),
         id=engine.new_id() if new_id is None else new_id,
-        state=state,
-        metadata={**metadata, "forked_from": origin},
+        state=session.state if at_turn is None else session.get_state_at(at_turn),
+        metadata={**session.metadata, "forked_from": origin},
     )
     end = last.seq + 1 if last else 0
     fork = None if branch else await store.fork(new, session, end)

@@ -10,7 +10,6 @@ from typing import Any
 from msgspec import UnsetType
 from msgspec.structs import replace as evolve
 
-from holdfast.domain.fact_choices import STANDING_FACTS
 from holdfast.domain.history import Past, rebuild_log
 from holdfast.domain.messages import encode_payload
 from holdfast.domain.origins import copy_prefix_origins, get_ranges
@@ -244,7 +243,7 @@ class SessionStore(RecordStore):
         await self._purge_records(dropped)
         return appended
 
-    async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
+    async def fork(self, new: NewSession, source: Session, stop: int) -> Session | None:
         """Create a session that begins with copies of the entries before `stop` of another session of the same user.
 
         The copies have the same `seq` and origins as the entries, and the new session has its own media. Notes are copied. Compactions,
@@ -254,7 +253,6 @@ class SessionStore(RecordStore):
             new: the new session, without origins.
             source: the other session, as last read.
             stop: the first `seq` that is not copied.
-            pins: False to copy the entries without their pins.
 
         Returns:
             The session; None if the store cannot copy these entries as they are, so that the caller must use `replace`. A store may
@@ -267,7 +265,7 @@ class SessionStore(RecordStore):
         """
         checks.check_new_session(new, past=True)
         checks.check_int(stop, "stop", low=0)
-        return await self._write(partial(_fork_session, self.tenant, new, source, stop, pins=pins), source.ref)
+        return await self._write(partial(_fork_session, self.tenant, new, source, stop), source.ref)
 
     @writes()
     def want(self, ref: SessionRef, holder: str) -> Steps[None]:
@@ -382,7 +380,7 @@ def _replace_session(
     return Appended(session, drop_aliases(written), session.version, ended=ends), dropped
 
 
-def _fork_session(tenant: str, new: NewSession, source: Session, stop: int, *, pins: bool) -> Steps[Session | None]:
+def _fork_session(tenant: str, new: NewSession, source: Session, stop: int) -> Steps[Session | None]:
     """Create a session with copies of the entries before `stop`. Return None if these cannot be copied without changes.
 
     Raises:
@@ -395,8 +393,8 @@ def _fork_session(tenant: str, new: NewSession, source: Session, stop: int, *, p
     refuse_reshaped(parent, source.version)
     if (yield Query("session_get", (tenant, new.id, new.user_id, ""))):
         raise SessionExists(new.id)
-    ((count, live, end, size, pinned, chosen),) = yield Query("log_extent", (row[0], stop, STANDING_FACTS.encode()))
-    if not count or end != count or (chosen and not pins):
+    ((count, live, end, size),) = yield Query("log_extent", (row[0], stop))
+    if not count or end != count:
         return None
     _, tail = yield from rewind_tail(row[0], parent.tail, count)
     past = Past(created_at=new.timestamp, updated_at=new.timestamp)
@@ -406,8 +404,6 @@ def _fork_session(tenant: str, new: NewSession, source: Session, stop: int, *, p
     pk = yield from _insert_session(session)
     for statement in ("log_copy_live", "log_copy_notes", "media_copy", "media_uses_copy"):
         yield Query(statement, (pk, row[0], count))
-    if pinned and not pins:
-        yield Query("log_unpin", (pk,))
     known = get_ranges((yield from read_origins(tenant, source.ref)), source.identity)
     yield from add_origins(row[0], tenant, source.ref, source.identity, ())
     yield from keep_origins(pk, copy_prefix_origins(known, count, new.identity))

@@ -84,16 +84,14 @@ SELECT {entry_columns} FROM entries AS e WHERE session = :session AND seq >= :st
 -- Return a range of the live path, merged with the notes that are not retired: those that are stored as retired by their own `seq`.
 {noted_rows} ORDER BY seq LIMIT :limit
 
--- log_extent(session, stop, choices bytes) --
+-- log_extent(session, stop) --
 -- Measure the live path before a `seq`, with the notes that are not retired: number of entries and of messages, the `seq` after the last
--- entry, bytes of the messages, number of pinned entries and of entries whose metadata contains a text.
-SELECT count(*), sum(live), max(seq) + 1, sum(size), sum(pinned), sum(chosen) FROM (
-    SELECT seq, 1 AS live, length(payload) AS size, pinned,
-[sqlite mysql] CASE WHEN instr(metadata, :choices) > 0 THEN 1 ELSE 0 END AS chosen
-[postgres] CASE WHEN position(:choices IN metadata) > 0 THEN 1 ELSE 0 END AS chosen
+-- entry, bytes of the messages.
+SELECT count(*), sum(live), max(seq) + 1, sum(size) FROM (
+    SELECT seq, 1 AS live, length(payload) AS size
     FROM entries WHERE session = :session AND seq < :stop AND retired_by IS NULL
     UNION ALL
-    SELECT seq, 0, length(payload), pinned, 0
+    SELECT seq, 0, length(payload)
     FROM entries WHERE session = :session AND seq < :stop AND retired_by IS NOT NULL AND retired_by = seq) AS found
 
 -- entry_values --
@@ -109,8 +107,6 @@ FROM entries WHERE session = :session AND seq < :stop AND retired_by IS NULL ORD
 -- Copy the notes before a `seq` that are not retired to another session.
 INSERT INTO entries (session, {entry_values}, retired_by) SELECT :target, {entry_values}, seq
 FROM entries WHERE session = :session AND seq < :stop AND retired_by IS NOT NULL AND retired_by = seq ORDER BY seq
-
--- log_unpin(session): update entries set pinned = 0 where retired_by IS NULL AND pinned = 1 --
 
 -- last_not_result(session, before): select seq from entries {use entries_live} where seq < :before AND retired_by IS NULL AND kind <> 4 ORDER BY seq DESC LIMIT 1 --
 -- Return the `seq` where the last unit before a `seq` begins: results (kind 4) follow their calls.
