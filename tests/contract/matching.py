@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.domain.history import OldEntry
-from holdfast.domain.messages import DIGEST_SIZE, GENESIS, Message, Part, chain, make_alias, remove_media
+from holdfast.domain.messages import DIGEST_SIZE, GENESIS, Message, chain, make_alias
 from holdfast.domain.session import Ending, Entry, NewEntry, SessionRef
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append
@@ -143,20 +143,6 @@ async def test_a_reply_is_found_by_its_text_alone(store: Store) -> None:
     assert (
         await _find_places(store, make_alias(GENESIS, Message(role="user", content="a")) or UNKNOWN, alias=True) == []
     )
-
-
-@once(RULE)
-async def test_a_message_with_media_is_found_without_them(store: Store) -> None:
-    """For clients that send the text of it again alone."""
-    image = Part("image_url", extra={"image_url": {"url": "https://example.com/a.png"}})
-    shown = Message(role="user", content=(Part("text", "what is it?"), image))
-    assert shown.media
-    (entry,) = await _make_session(store, new(shown))
-    mark = make_alias(GENESIS, shown) or b""
-    assert mark == make_alias(GENESIS, shown.evolve(content=(image, Part("text", "what is it?"))))
-    assert await _find_places(store, mark, alias=True) == [Place("s1", 0, 0, last=True)]
-    assert await _find_places(store, *digests(remove_media(shown))) == []
-    assert await _find_places(store, entry.digest) == [Place("s1", 0, 0, last=True)]
 
 
 @once(RULE)

@@ -191,15 +191,13 @@ def make_alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes
 
     Returns:
         For a reply, `digest_reply`. For an interrupted reply, `digest_cut_reply`. For tool calls, `digest_calls`. For
-        any other visible message with media, `digest_without_media`. For all other messages, None.
+        all other messages, None.
     """
     if message.tool_calls:
         return digest_calls(previous, message)
-    if not message.visible:
+    if not message.visible or message.role != "assistant":
         return None
-    if message.role == "assistant":
-        return digest_cut_reply(previous) if cut else digest_reply(message)
-    return digest_without_media(previous, message) if message.media else None
+    return digest_cut_reply(previous) if cut else digest_reply(message)
 
 
 def digest_reply(message: Message) -> bytes | None:
@@ -238,14 +236,6 @@ def encode_calls(message: Message) -> bytes:
     """
     calls = tuple(msgspec.structs.replace(call, id="") for call in message.tool_calls)
     return encode_canonical(Message(role="assistant", tool_calls=calls))
-
-
-def digest_without_media(previous: bytes, message: Message) -> bytes:
-    """Return the digest of a message without its media, after the history `previous`.
-
-    It is for clients that resend only the text.
-    """
-    return _digest(previous + encode_canonical(remove_media(message)), b"unseen")
 
 
 def _digest(data: bytes, kind: bytes) -> bytes:
