@@ -66,10 +66,6 @@ def decode_text(column: str | bytes) -> str:
     return column if isinstance(column, str) else column.decode(errors="replace")
 
 
-def _decode_optional_text(column: str | bytes | None) -> str | None:
-    return None if column is None else decode_text(column)
-
-
 def _decode_exact_text(column: str | bytes) -> str:
     """Return an identifier from its column as text. Raises one of `UNDECODABLE` if the column is damaged."""
     return column if isinstance(column, str) else column.decode()
@@ -285,14 +281,6 @@ def encode_entries(session: int, entries: Sequence[Entry], payloads: Sequence[by
     """Return the parameters of `entry_insert` for several entries and their payloads."""
     pairs = zip(entries, payloads, strict=True)
     return [encode_entry(session, entry, payload, scope) for entry, payload in pairs]
-
-
-def _decode_object_or(default: dict[str, Any] | None, column: bytes | None) -> dict[str, Any] | None:
-    """Decode a JSON object; return `default` if the column is NULL or cannot be decoded."""
-    try:
-        return default if column is None else _decode_object(column)
-    except UNDECODABLE:
-        return default
 
 
 def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes | None:
