@@ -273,11 +273,11 @@ async def find_place(call: Call, parsed: ParsedRequest, gateway: Gateway, *, fol
     request: ResponsesRequest = parsed.context
     requester = identify_requester(call, parsed.body, gateway, parsed.api)
     named = name_session(call, parsed.body, gateway)
+    repeats = is_repeated(call, requester)
     session, predecessor = None, None
     if request.conversation is not None:
         session = await get_conversation(call.hf, request.conversation, requester.user_id)
     elif request.previous is not None:
-        repeats = is_repeated(call, requester)
         predecessor = await _find_predecessor(call.hf, request.previous, requester.user_id, repeats=repeats)
         session = predecessor.session
     parsed = await _resolve_references(call, parsed, requester.user_id, session, _get_stop(predecessor))
@@ -286,7 +286,6 @@ async def find_place(call: Call, parsed: ParsedRequest, gateway: Gateway, *, fol
         item = await find_item(call.hf, compacted.reference, requester.owner, compacted.where)
         if session is None:
             covered = max(0, len(incoming) - compacted.added)
-            repeats = is_repeated(call, requester)
             found = await resume(call.hf, item, incoming, covered, named=named, repeats=repeats)
             session, incoming, predecessor = found.session, [*found.messages], found.predecessor
             parsed = parsed._replace(compaction=add_summarized(parsed.compaction, found.summarized))

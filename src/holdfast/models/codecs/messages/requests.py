@@ -325,20 +325,22 @@ def read_user(given: str) -> str:
     Claude Code puts a device, an account and a session into it, as `user_DEVICE_account_ACCOUNT_session_SESSION` or, in
     later versions, as JSON. The account is the user, or without one the device. Any other value is returned unchanged.
     """
-    if found := _CLAUDE_CODE.fullmatch(given):
-        return found["account"] or found["device"]
-    with suppress(msgspec.MsgspecError, ValueError):
-        parts = msgspec.json.decode(given, type=_ClaudeCodeUser)
-        return parts.account_uuid or parts.device_id or given
-    return given
+    parts = _parse_claude_code(given)
+    return given if parts is None else parts.account_uuid or parts.device_id or given
 
 
 def read_scope(given: str) -> str | None:
     """Return the session of Claude Code that `metadata.user_id` names, which all its requests share; None: it names none."""
+    parts = _parse_claude_code(given)
+    return None if parts is None else parts.session_id or None
+
+
+def _parse_claude_code(given: str) -> _ClaudeCodeUser | None:
+    """Return the parts of an id of Claude Code; None for any other value."""
     if found := _CLAUDE_CODE.fullmatch(given):
-        return found["session"]
+        return _ClaudeCodeUser(**found.groupdict())
     with suppress(msgspec.MsgspecError, ValueError):
-        return msgspec.json.decode(given, type=_ClaudeCodeUser).session_id or None
+        return msgspec.json.decode(given, type=_ClaudeCodeUser)
     return None
 
 
@@ -348,4 +350,6 @@ class _ClaudeCodeUser(msgspec.Struct):
     account_uuid: str = ""
 
 
-_CLAUDE_CODE: Final = re.compile(r"user_(?P<device>[0-9a-f]+)_account_(?P<account>[^_]*)_session_(?P<session>[^_]+)")
+_CLAUDE_CODE: Final = re.compile(
+    r"user_(?P<device_id>[0-9a-f]+)_account_(?P<account_uuid>[^_]*)_session_(?P<session_id>[^_]+)"
+)
