@@ -78,7 +78,7 @@ def extend_by_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
         agent=new.agent,
         importance=new.importance,
         pinned=new.pinned,
-        alias=None if new.is_brought else make_alias(tail.digest, sent, cut=_may_be_unheard(new)),
+        alias=None if new.is_brought else make_alias(tail.digest, sent, cut=may_be_unheard(new.metadata)),
     )
     open_unit, open_calls = _find_open_calls(tail, entry, kind, answers=answers)
     return entry, Tail(
@@ -94,9 +94,9 @@ def extend_by_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
     )
 
 
-def _may_be_unheard(new: NewEntry) -> bool:
-    """Return True if a client may have received only a part of a reply."""
-    return new.metadata is not None and bool(new.metadata.get("interrupted") or new.metadata.get(UNDELIVERED))
+def may_be_unheard(metadata: Mapping[str, Any] | None) -> bool:
+    """Return True for the metadata of a reply that broke off, or that could not be sent to its end: its client may have any beginning of it."""
+    return metadata is not None and bool(metadata.get("interrupted") or metadata.get(UNDELIVERED))
 
 
 def _make_note(tail: Tail, new: NewEntry) -> Entry:

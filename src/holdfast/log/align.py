@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from holdfast.domain.log import to_sent_message
+from holdfast.domain.log import may_be_unheard, to_sent_message
 from holdfast.domain.messages import Message, Part, encode_calls, encode_canonical, remove_media
-from holdfast.domain.session import JOINED, UNDELIVERED, Entry
+from holdfast.domain.session import JOINED, Entry
 from holdfast.errors import ResultExists
 
 Mode = Literal["auto", "transcript", "delta"]
@@ -99,10 +99,21 @@ def align_delta(last: Sequence[Entry], sent: Sequence[Message], *, repeats: bool
 
 def _is_ending(last: Sequence[Entry], sent: Sequence[Message]) -> bool:
     """Return True if the entries end with exactly these messages."""
-    if sent[-1].role == "assistant" or len(last) < len(sent):
-        return False
-    pairs = zip(last[len(last) - len(sent) :], sent, strict=True)
-    return all(encode_canonical(entry.message) == encode_canonical(message) for entry, message in pairs)
+    begin = len(last) - len(sent)
+    return sent[-1].role != "assistant" and begin >= 0 and begins_with(last[begin:], sent)
+
+
+def begins_with(entries: Sequence[Entry], sent: Sequence[Message]) -> bool:
+    """Return True if the entries begin with exactly these messages."""
+    pairs = zip(entries, sent, strict=False)
+    return len(entries) >= len(sent) and all(
+        encode_canonical(entry.message) == encode_canonical(message) for entry, message in pairs
+    )
+
+
+def is_from_user(entry: Entry) -> bool:
+    """Return True for a message of the user."""
+    return entry.message.role == "user"
 
 
 def is_reply(entry: Entry) -> bool:
@@ -125,8 +136,7 @@ def is_cut(entry: Entry) -> bool:
 
 def is_unheard(entry: Entry) -> bool:
     """Return True for a reply that broke off, or that could not be sent to its end: its client may have any beginning of it."""
-    metadata = entry.metadata or {}
-    return entry.kind == "assistant" and bool(metadata.get("interrupted") or metadata.get(UNDELIVERED))
+    return entry.kind == "assistant" and may_be_unheard(entry.metadata)
 
 
 def _is_hidden(entries: Sequence[Entry], at: int) -> bool:

@@ -28,9 +28,11 @@ from holdfast.log.align import (
     align_delta,
     align_rest,
     align_results,
+    begins_with,
     detect_mode,
     is_complete,
     is_cut,
+    is_from_user,
     is_reply,
 )
 from holdfast.overlays.session_cache import CachedSession, read_view
@@ -271,9 +273,7 @@ async def _plan_delta(turn: Turn, session: Session) -> Plan:
     last: Sequence[Entry] = await store.entries(session.ref, limit=len(incoming) + 1, descending=True)
     is_open = bool(last) and (last[0].kind in ("calls", "result") or is_cut(last[0]))
     if last and (is_open or turn.request.repeats):
-        tools, user = await read_entries_until(
-            store, session.ref, lambda entry: entry.message.role == "user", descending=True
-        )
+        tools, user = await read_entries_until(store, session.ref, is_from_user, descending=True)
         start = tools[-1].seq if user is None else user.seq
         before = await store.entries(session.ref, stop=start, limit=len(incoming), descending=True)
         last = [*tools, *([user] if user else ()), *before]
@@ -302,9 +302,7 @@ async def _plan_history(turn: Turn, session: Session) -> Plan:
     whole = request.mode == "transcript"
     plan = await plan_history(turn.engine.store, session, request.incoming, whole=whole, named=is_named)
     if plan.relation == "regenerated" and request.repeats and plan.retire_from is not None and not plan.restore:
-        replies, other = await read_entries_until(
-            turn.engine.store, session.ref, lambda entry: entry.message.role == "user", start=plan.retire_from
-        )
+        replies, other = await read_entries_until(turn.engine.store, session.ref, is_from_user, start=plan.retire_from)
         if other is None and _repeats_recent(turn, replies[-1:]) and is_complete(replies[-1]):
             return Plan("replayed", answer=replies[-1])
     return plan
@@ -371,7 +369,7 @@ async def answer_again(turn: Turn, start: int) -> None:
     is_cut_off = reply is not None and bool((reply.metadata or {}).get("interrupted"))
     if reply is None or not is_cut_off:
         replies, _ = await read_entries_until(
-            store, ref, lambda entry: entry.message.role == "user" or is_complete(entry), start=start, retired=True
+            store, ref, lambda entry: is_from_user(entry) or is_complete(entry), start=start, retired=True
         )
         made = await store.entries(ref, start=replies[-1].seq + 1 if replies else start, limit=1, retired=True)
         first = made[0] if made and is_complete(made[0]) else None
@@ -461,7 +459,7 @@ async def _plan_continuation(turn: Turn, session: Session) -> tuple[Plan, int]:
     is_last = bool(is_there) and is_there[0].seq == follows
     if is_last and reply is None and not later:
         return (Plan("delta", incoming) if incoming else Plan("replayed")), session.version
-    if is_last and incoming and _begins_with(later, incoming):
+    if is_last and incoming and begins_with(later, incoming):
         if reply is None:
             return align_delta(later, incoming), session.version
         if reply.seq == session.tail.last_seq and _repeats_recent(turn, [reply]):
@@ -475,12 +473,3 @@ async def has_continuation(store: Store, ref: SessionRef, seq: int) -> bool:
     """Return True if a complete reply follows a message in the log."""
     _, reply = await read_entries_until(store, ref, is_complete, start=seq + 1)
     return reply is not None
-
-
-def _begins_with(entries: Sequence[Entry], messages: Sequence[Message]) -> bool:
-    if len(entries) < len(messages):
-        return False
-    return all(
-        encode_canonical(entry.message) == encode_canonical(message)
-        for entry, message in zip(entries, messages, strict=False)
-    )
