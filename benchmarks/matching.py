@@ -15,6 +15,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.sessions.forks import copy_turns
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
+from holdfast.turns.place import Trail
 from holdfast.turns.session_finder import Finder, Sender
 
 MANY = {"SQLite file": 1_000_000}
@@ -154,7 +155,7 @@ async def time_requests(hf: Holdfast) -> dict[str, Figure]:
         times = []
         for _ in range(100):
             started = clock()
-            found = await Finder(hf.store, Sender(USER, messages), lambda _: False).find()
+            found = await Finder(hf.store, Sender(USER, await Trail.make(messages)), lambda _: False).find()
             times.append(clock() - started)
             if expected is not ...:
                 assert (found.id if found else None) == expected

@@ -142,14 +142,15 @@ async def _match(call: Call, request: PlacedRequest) -> Session | None:
     hf, owner = call.hf, request.requester.owner
     masked = await mask_messages(hf.guard, (*request.system, *request.incoming))
     system, incoming = masked[: len(request.system)], masked[len(request.system) :]
+    trail = await Trail.make(incoming)
     if request.key is not None:
-        for ref, is_same in (await _list_keyed(hf, owner, await Trail.make(incoming))).items():
+        for ref, is_same in (await _list_keyed(hf, owner, trail)).items():
             with suppress(SessionNotFound, *(() if is_same else (errors.IdempotencyConflict,))):
                 session = await hf.store.get(ref)
                 if await has_key(hf, session, request):
                     return session
     whole = request.mode == "transcript"
-    sender = Sender(owner, incoming, system, whole=whole, repeats=request.repeats, scope=request.requester.scope)
+    sender = Sender(owner, trail, system, whole=whole, repeats=request.repeats, scope=request.requester.scope)
     return await find_session(hf.engine, sender)
 
 

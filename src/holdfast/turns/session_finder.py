@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from holdfast.domain.messages import GENESIS, Message, chain, digest_calls, encode_canonical
-from holdfast.domain.session import SCOPE, Entry, Session, SessionRef, is_always_named
+from holdfast.domain.session import SCOPE, Session, SessionRef, is_always_named
 from holdfast.engine.engine import Engine
 from holdfast.errors import SessionNotFound
 from holdfast.limits import CALL_LOOKBACK, COMPARED_SESSIONS, MARKS, SIGHTINGS
-from holdfast.log.align import has_same_tools
+from holdfast.log.align import has_same_tools, is_from_user
 from holdfast.stores.base import Store
 from holdfast.stores.matching import Sighting
 from holdfast.stores.session_changes import is_claimed
@@ -27,11 +27,11 @@ _RESULTS: Final = 64
 
 
 class Sender(NamedTuple):
-    """What is known about a request when its session is searched."""
+    """A request without a session, as far as the search for its session needs it."""
 
     user_id: str
-    incoming: Sequence[Message]
-    """The messages without the leading system messages, with secrets masked."""
+    trail: Trail
+    """The messages without the leading system messages."""
     system: Sequence[Message] = ()
     """The leading system messages; if empty, sessions keep their own."""
     whole: bool = False
@@ -60,7 +60,7 @@ def _encode_result(message: Message) -> bytes:
 
 
 class Finder:
-    """Searches for the session that a request without a session continues. Each object is used once.
+    """Searches for the session that a request without a session continues.
 
     Args:
         store: the tenant's store.
@@ -73,11 +73,11 @@ class Finder:
         self._sender = sender
         self._is_busy = is_busy
         self._wanted = [encode_canonical(message) for message in sender.system]
-        self._trail = Trail(())
+        self._trail = sender.trail
 
     async def find(self) -> Session | None:
         """Return the session to continue; None: the request begins a new one."""
-        self._trail = trail = await Trail.make(self._sender.incoming)
+        trail = self._trail
         replies = [at for at in trail.list_replies(0) if at]  # an assistant's greeting is no anchor
         if self._sender.repeats and (repeated := await self._find_repeated()) is not None:
             return repeated
@@ -138,7 +138,7 @@ class Finder:
 
     async def _make_candidate(self, session: Session, place: Sighting, shared: int, *, retires: bool) -> _Candidate:
         end = self._trail.at[shared - 1]
-        results = [message for message in self._sender.incoming[:end] if message.role == "tool"]
+        results = [message for message in self._trail.incoming[:end] if message.role == "tool"]
         missing = 0
         if results:
             before = await self._store.entries(session.ref, stop=place.seq, limit=CALL_LOOKBACK, descending=True)
@@ -231,8 +231,7 @@ class Finder:
         """Return the newest session whose last turn has exactly the messages of the request; None: there is none."""
         places = await look_up(self._store, self._sender.user_id, self._trail.digests[-1:])
         for session, place in await self._read([one for one in places if one.live]):
-            is_user: Callable[[Entry], bool] = lambda entry: entry.kind == "user"  # noqa: E731
-            _, later = await read_entries_until(self._store, session.ref, is_user, start=place.seq + 1)
+            _, later = await read_entries_until(self._store, session.ref, is_from_user, start=place.seq + 1)
             if later is None:
                 return session
         return None
@@ -241,7 +240,7 @@ class Finder:
         """Return sessions whose first reply is not finished because the client runs tools: they are found by the ids of the calls."""
         marks = list[tuple[bytes, int, int, Message]]()
         digest, shared, sent = GENESIS, 0, 0
-        for at, message in enumerate(self._sender.incoming):
+        for at, message in enumerate(self._trail.incoming):
             if message.visible:
                 digest, shared, sent = chain(digest, message), shared + 1, at + 1
             elif message.tool_calls:
@@ -253,7 +252,7 @@ class Finder:
             before, _ = await read_entries_until(self._store, place.ref, is_visible, stop=place.seq, descending=True)
             rest = await read_remainder(self._store, place.ref, (before[-1].seq if before else place.seq) - 1)
             ids = {call.id for tool in rest.tools for call in tool.message.tool_calls}
-            if has_same_tools(rest, self._sender.incoming[sent:]) and all(call.id in ids for call in calls.tool_calls):
+            if has_same_tools(rest, self._trail.incoming[sent:]) and all(call.id in ids for call in calls.tool_calls):
                 found.append(_Candidate(session, place, rest.following is not None, shared))
         return found
 
