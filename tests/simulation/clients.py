@@ -21,7 +21,7 @@ TIMEOUT = 40.0
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What kind of client it is.
+    """The kind of a client.
 
     Attributes:
         name: of the kind.
@@ -86,14 +86,14 @@ class Client:
     ) -> None:
         self.world, self.name, self.person, self.kind, self.chance = world, name, person, kind, chance
         self.view: list[Row] = []
-        """What it believes."""
+        """The conversation that it believes in."""
         self.unheard: set[str] = set()
         self.response_id = ""
         self._session, self._other = session, other
         self.parts: dict[str, int] = {}
         """Replies of which it has only the beginning, each with the number of breakdowns before it."""
         self._branches: list[tuple[list[Row], str]] = []
-        """What it believed before it went another way, and the last response then."""
+        """The conversation before it went another way, and the last response then."""
         self._retries = chance.random() < 0.5
         self._keys = chance.random() < 0.4
 

@@ -17,7 +17,7 @@ _MOST_CLIENTS = 12
 
 
 class Outcome(NamedTuple):
-    """What came of a run."""
+    """The outcome of a run."""
 
     turns: int
     trace: list[str]

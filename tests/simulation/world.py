@@ -28,7 +28,7 @@ from tests.unit.dialect_rules import openai as find_mistakes
 
 Row = dict[str, Any]
 GREETING = ("hi", "Hello!")
-"""What many chats begin with, and what the model always answers to that."""
+"""A beginning that many chats have, and the model's constant answer to it."""
 _OWNER = re.compile(r"\[(\w+)[.~]\d+\]")
 _TEXT = re.compile(r"\[\w+[.~]\d+\]")
 

@@ -148,7 +148,7 @@ class Turn:
     introduction: Introduction | None = None
     """The promoted memories that the next prompt contains; None: there are none."""
     place: Place | None = None
-    """How the session of an HTTP request was found; None: the library named the session."""
+    """The place of an HTTP request; None: the library named the session."""
     is_undelivered = False
     """True if the client disconnected before the reply was complete, so that it could not be sent to its end."""
     root: str | None = None

@@ -1,4 +1,4 @@
-"""What `sessions show` and `explain` draw on a terminal: the bar of a prompt, its sections, and the marks of messages."""
+"""Drawings of `sessions show` and `explain` on a terminal: the bar of a prompt, its sections, and the marks of messages."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _compute_known_version(view: SavedView, fate: str | None) -> int:
 
 
 class _Laid(NamedTuple):
-    """What the rules need to know of a stored compaction: the columns of `compactions_read`."""
+    """The columns of a stored compaction that the rules need (`compactions_read`)."""
 
     id: int
     view: str | bytes
