@@ -24,7 +24,7 @@ DOCS: Final = ROOT / "docs"
 MODULES: Final[Mapping[str, str]] = {
     "holdfast": "What programs use.",
     "holdfast.settings": "Settings that `holdfast.open` and agents take.",
-    "holdfast.errors": "Errors. [All errors](errors.md) says what each code means.",
+    "holdfast.errors": "[Errors](errors.md) says what each class and code means.",
     "holdfast.testing": "Scripted models for your own tests.",
 }
 """The public modules. Adapters have their own pages."""
@@ -151,9 +151,9 @@ def format_names() -> str:
     parts = []
     for module, about in MODULES.items():
         found = package if module == "holdfast" else package[module.partition(".")[2]]
-        names = [str(name) for name in found.exports or () if not str(name).startswith("_")]
-        rows = [(f"`{name}`", _summarize(found[name])) for name in sorted(names)]
-        parts += [f"## {module}", about, _format_table(("name", "what it is"), rows)]
+        names = sorted(str(name) for name in found.exports or () if not str(name).startswith("_"))
+        table = _format_table(("name", "what it is"), [(f"`{name}`", _summarize(found[name])) for name in names])
+        parts += [f"## {module}", about, "\n".join(["```text", *names, "```"]) if "errors.md" in about else table]
     parts += [
         "## Methods and attributes",
         "A method of `holdfast.connect(…)` has the same parameters, unless [its page](connect.md) says otherwise.",
