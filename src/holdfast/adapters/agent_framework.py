@@ -30,15 +30,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from agent_framework import (
-    AgentSession,
-    ChatContext,
-    ChatMiddleware,
-    Content,
-    HistoryProvider,
-    Message,
-    SessionContext,
-)
+from agent_framework import AgentSession, ChatContext, ChatMiddleware, Content, HistoryProvider, Message, SessionContext
 
 import holdfast
 from holdfast.adapters._shared import find_runner, finish_write, read_entries, to_chat

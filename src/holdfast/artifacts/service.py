@@ -16,16 +16,7 @@ from holdfast import faults
 from holdfast.artifacts.blobs import CHUNK, Blobs, make_key
 from holdfast.artifacts.content import MeasuredStream, detect_type
 from holdfast.artifacts.settings import ArtifactSettings
-from holdfast.domain.artifact import (
-    USER,
-    Artifact,
-    ArtifactPage,
-    NewArtifact,
-    Scope,
-    UserRef,
-    check_name,
-    get_scope,
-)
+from holdfast.domain.artifact import USER, Artifact, ArtifactPage, NewArtifact, Scope, UserRef, check_name, get_scope
 from holdfast.domain.session import SessionRef
 from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound, StoreCorrupt, StoreError
 from holdfast.limits import PAGE

@@ -10,16 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.limits import VECTOR_NUMBERS
-from holdfast.sections import (
-    Mistake,
-    Secret,
-    Settings,
-    Text,
-    Url,
-    check_header_value,
-    check_headers,
-    check_url,
-)
+from holdfast.sections import Mistake, Secret, Settings, Text, Url, check_header_value, check_headers, check_url
 
 LOCAL: Final = "local"
 """Name of the provider that needs no network: a small model runs on this machine."""

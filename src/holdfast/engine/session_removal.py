@@ -19,12 +19,7 @@ from holdfast.limits import PAGE
 from holdfast.numbers import check_whole
 from holdfast.stores.base import Store
 from holdfast.stores.deletions import Job
-from holdfast.stores.walk import (
-    is_unchanged,
-    iterate_readable_entries,
-    iterate_unchanged_sessions,
-    read_entries_until,
-)
+from holdfast.stores.walk import is_unchanged, iterate_readable_entries, iterate_unchanged_sessions, read_entries_until
 
 
 async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:

@@ -6,14 +6,7 @@ import logging
 from typing import Final
 
 from holdfast.domain.session import EndReason
-from holdfast.errors import (
-    GitMissing,
-    HookFailed,
-    SecretBlocked,
-    TooLarge,
-    WorkspaceUnavailable,
-    WorkspaceUnusable,
-)
+from holdfast.errors import GitMissing, HookFailed, SecretBlocked, TooLarge, WorkspaceUnavailable, WorkspaceUnusable
 from holdfast.hooks.registry import EndedSession
 from holdfast.workspace import Workspaces
 from holdfast.workspace.workspace import format_fields

@@ -7,16 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from holdfast.errors import InvalidRequest
-from holdfast.sections import (
-    Mistake,
-    Secret,
-    Settings,
-    Text,
-    Url,
-    check_fields,
-    check_header_value,
-    check_url,
-)
+from holdfast.sections import Mistake, Secret, Settings, Text, Url, check_fields, check_header_value, check_url
 
 RerankForm = Literal["cohere", "voyage", "tei"]
 """The format of requests to an endpoint. `cohere`: Cohere, Jina, vLLM, LiteLLM and most others. `voyage`: Voyage. `tei`: Text

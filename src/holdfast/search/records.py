@@ -27,12 +27,7 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.indexes.service import IndexService
 from holdfast.indexes.sources import to_record_source
-from holdfast.limits import (
-    INDEX_FRESH_SECONDS,
-    RECORD_CHANGES,
-    SEARCH_SNIPPET_CHARS,
-    SEARCH_VECTOR_SECONDS,
-)
+from holdfast.limits import INDEX_FRESH_SECONDS, RECORD_CHANGES, SEARCH_SNIPPET_CHARS, SEARCH_VECTOR_SECONDS
 from holdfast.memory.queries import PreparedQuery, prepare_query
 from holdfast.memory.ranking import Match, rank_matches
 from holdfast.recall.base import NEAREST, Candidate, Candidates, Filters, Lookup, SearchMode, Similar

@@ -17,11 +17,7 @@ from holdfast import limits
 from holdfast.accounting import run_cpu
 from holdfast.domain.media.checks import check_media, remove_data
 from holdfast.errors import HoldfastError, InvalidRequest, TooLarge
-from holdfast.server.limits import (
-    BODY_SECONDS,
-    FORM_FIELDS,
-    LARGE_REQUESTS_OF_TENANT,
-)
+from holdfast.server.limits import BODY_SECONDS, FORM_FIELDS, LARGE_REQUESTS_OF_TENANT
 from holdfast.server.permissions import Refused
 from holdfast.wire.strict_json import decode_json
 

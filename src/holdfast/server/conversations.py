@@ -23,12 +23,7 @@ from holdfast.models.codecs.responses.requests import check_metadata
 from holdfast.server.http import Call
 from holdfast.server.responses import ItemList, ItemsQuery, ResponseQuery, take_page
 from holdfast.server.routes import JSON, KEY, Routes, SessionQuery
-from holdfast.server.stored_responses import (
-    find_item,
-    get_conversation,
-    iterate_items,
-    make_log_items,
-)
+from holdfast.server.stored_responses import find_item, get_conversation, iterate_items, make_log_items
 from holdfast.sessions.log_writes import append_to_log, replace_entry
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch

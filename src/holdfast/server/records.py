@@ -17,15 +17,7 @@ from holdfast.errors import InvalidRequest, RecordNotFound
 from holdfast.recall.base import SearchMode
 from holdfast.search.records import FoundRecord
 from holdfast.server.http import Call
-from holdfast.server.routes import (
-    Order,
-    OwnerQuery,
-    PageLimit,
-    Routes,
-    describe_header,
-    describe_headers,
-    find_owner,
-)
+from holdfast.server.routes import Order, OwnerQuery, PageLimit, Routes, describe_header, describe_headers, find_owner
 from holdfast.sessions.records import Records
 from holdfast.stores.logic.records import count_page
 from holdfast.wire.records import (

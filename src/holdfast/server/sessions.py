@@ -19,14 +19,7 @@ from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import check_app
-from holdfast.server.routes import (
-    ETAG,
-    MATCH,
-    Order,
-    PageLimit,
-    Routes,
-    SessionQuery,
-)
+from holdfast.server.routes import ETAG, MATCH, Order, PageLimit, Routes, SessionQuery
 from holdfast.server.search import Moment
 from holdfast.sessions.carry_over import CarryOver, parse_carry_over
 from holdfast.sessions.fields import check_session_fields

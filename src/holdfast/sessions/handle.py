@@ -47,12 +47,7 @@ from holdfast.turns.respond import collect_reply
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import split_system, to_entry_json
 from holdfast.wire.request_fields import check_keywords
-from holdfast.wire.sendable import (
-    Sendable,
-    check_text,
-    parse_sendable,
-    refuse_notes,
-)
+from holdfast.wire.sendable import Sendable, check_text, parse_sendable, refuse_notes
 from holdfast.wire.voice import make_attributed_records, make_plain_records
 
 _MODES: Final[tuple[str, ...]] = get_args(Mode)

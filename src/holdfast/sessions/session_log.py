@@ -23,13 +23,7 @@ from holdfast.stores.checks import check_entries
 from holdfast.stores.log import Append, Appended
 from holdfast.wire.exports import parse_own_fields
 from holdfast.wire.openai import to_chat_message
-from holdfast.wire.sendable import (
-    Sendable,
-    check_flag,
-    make_note,
-    parse_sendable,
-    refuse_notes,
-)
+from holdfast.wire.sendable import Sendable, check_flag, make_note, parse_sendable, refuse_notes
 
 T = TypeVar("T")
 

@@ -15,11 +15,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from holdfast.errors import (
-    HoldfastError,
-    StoreCorrupt,
-    StoreUnavailable,
-)
+from holdfast.errors import HoldfastError, StoreCorrupt, StoreUnavailable
 from holdfast.recall.vectors import get_engine as get_scanner
 from holdfast.stores import checks
 from holdfast.stores.logic.index import LogicIndex

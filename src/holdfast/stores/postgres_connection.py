@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.errors import (
-    HoldfastError,
-    InvalidRequest,
-    MissingExtra,
-    StoreCorrupt,
-    StoreError,
-    StoreUnavailable,
-)
+from holdfast.errors import HoldfastError, InvalidRequest, MissingExtra, StoreCorrupt, StoreError, StoreUnavailable
 from holdfast.stores.logic.network import NAME, PATIENCE
 from holdfast.stores.logic.steps import Row, Rows
 from holdfast.stores.sql import pgvector

@@ -34,13 +34,7 @@ from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.steps import Steps
 from holdfast.stores.sql.address import MEMORY, parse_path
 from holdfast.stores.sql.migrations import Migration
-from holdfast.stores.sqlite_connection import (
-    VECTORS,
-    Connection,
-    find_pending_migrations,
-    open_writer,
-    translate_error,
-)
+from holdfast.stores.sqlite_connection import VECTORS, Connection, find_pending_migrations, open_writer, translate_error
 
 T = TypeVar("T")
 SCRUBBING: Final = 0.25

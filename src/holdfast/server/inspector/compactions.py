@@ -12,12 +12,7 @@ from holdfast.errors import CompactionNotFound, HoldfastError
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import Values
 from holdfast.server.inspector.session import SESSION, SessionPageQuery, SessionPages
-from holdfast.sessions.compaction_views import (
-    CompactionView,
-    iter_facts,
-    view_block,
-    view_stored_compaction,
-)
+from holdfast.sessions.compaction_views import CompactionView, iter_facts, view_block, view_stored_compaction
 from holdfast.sessions.prompt_views import NEXT, PromptQuery, PromptView, SourceMessage, view_prompt
 
 routes = SessionPages()

@@ -14,14 +14,7 @@ from holdfast.domain.session import PARENT, Entry, ModelCall, Session
 from holdfast.errors import EntryNotFound, SessionNotFound
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import redirect
-from holdfast.server.inspector.frame import (
-    InspectorState,
-    PageQuery,
-    Pages,
-    Values,
-    hides_content,
-    make_session_url,
-)
+from holdfast.server.inspector.frame import InspectorState, PageQuery, Pages, Values, hides_content, make_session_url
 from holdfast.server.inspector.session_copies import make_continue_command, make_replay_commands, to_markdown
 from holdfast.server.inspector.transcript import Block, LogPage, TurnGroup, group_turns, read_page
 from holdfast.server.limits import INSPECTOR_MESSAGES

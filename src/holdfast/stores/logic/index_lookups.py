@@ -14,16 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from holdfast.recall.base import (
-    CANDIDATES,
-    NEAR,
-    POSTINGS,
-    SMALL,
-    Candidate,
-    Candidates,
-    Filters,
-    Lookup,
-)
+from holdfast.recall.base import CANDIDATES, NEAR, POSTINGS, SMALL, Candidate, Candidates, Filters, Lookup
 from holdfast.recall.terms import to_key
 from holdfast.stores.logic.index_rows import (
     CHANNELS,

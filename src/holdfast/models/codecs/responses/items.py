@@ -14,14 +14,7 @@ from typing import Any, Final
 
 from holdfast.context.fitting import fit_id
 from holdfast.domain.messages import UNSPOKEN_PARTS, Message, Part, ToolCall
-from holdfast.domain.provider_items import (
-    CALLS,
-    DETAILS,
-    ENCRYPTED,
-    FORMAT,
-    is_provider_compaction,
-    with_compactions,
-)
+from holdfast.domain.provider_items import CALLS, DETAILS, ENCRYPTED, FORMAT, is_provider_compaction, with_compactions
 from holdfast.errors import InvalidMessage
 from holdfast.models.codecs.responses.ids import Place, is_reference
 from holdfast.models.codecs.responses.tools import INPUT, fit_name, make_function_name, wrap_input
