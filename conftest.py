@@ -77,7 +77,7 @@ def gateway(embeddings: str) -> Iterator[str]:
 
     from holdfast.agents import Llm, Roster, offline
     from holdfast.holdfast import Holdfast
-    from holdfast.models import OpenAIModel
+    from holdfast.models.openai import OpenAIModel
     from holdfast.server.app import make_app
 
     embedder = Llm(name="embedder", model="bge-m3", client=OpenAIModel(embeddings))

@@ -24,7 +24,9 @@ from benchmarks.run import Run, delete_files
 from benchmarks.tables import Column, Figure, Table
 from holdfast.agents import Llm, Roster
 from holdfast.holdfast import Holdfast
-from holdfast.models import Model, OpenAIModel, to_chunks
+from holdfast.models.base import Model
+from holdfast.models.collect import to_chunks
+from holdfast.models.openai import OpenAIModel
 from holdfast.server.app import make_app
 from holdfast.testing import Reply, ScriptedUpstream
 

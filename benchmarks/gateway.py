@@ -20,8 +20,8 @@ from benchmarks.peers import BUDGET
 from benchmarks.run import Run, delete_files
 from benchmarks.tables import Column, Figure, Table, format_count, format_duration, format_ratio
 from benchmarks.timing import report
-from holdfast import config
 from holdfast.config.build import build_roster
+from holdfast.config.loader import load
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INDEX_DELAY_SECONDS
 
@@ -173,7 +173,7 @@ def format_configuration(upstream: str, context: str = f"strategy: {STRATEGY}, b
 
 async def _fill_store(run: Run, text: str, store: str, lengths: list[int]) -> dict[int, int]:
     """Store sessions of each length with their views; return the number of sessions by length."""
-    roster = build_roster(config.load(text, env={}))
+    roster = build_roster(load(text, env={}))
     roster.context = make_settings(STRATEGY, BUDGET)
     counts = dict(zip(lengths, (6_000 if run.quick else 12_000, FULL_SESSIONS, CONNECTIONS), strict=False))
     async with Holdfast(store, roster=roster) as hf:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from benchmarks.run import Run
 from benchmarks.tables import Column, Figure, Table, format_duration
 from benchmarks.timing import Samples, clock, freeze_heap
-from holdfast.artifacts import SessionArtifacts
+from holdfast.artifacts.service import SessionArtifacts
 from holdfast.domain.messages import ToolCall
 from holdfast.domain.session import Entry, Session
 from holdfast.holdfast import Holdfast

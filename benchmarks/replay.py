@@ -21,18 +21,11 @@ from benchmarks.timing import report
 from holdfast.context.build import PRIMING, WorkingSet
 from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import Message
-from holdfast.replay import (
-    Result,
-    Spec,
-    SummaryWriter,
-    Tally,
-    chain_sessions,
-    parse_spec,
-    play,
-    read,
-)
-from holdfast.replay.player import Player, play_call
+from holdfast.replay.player import Player, Result, Tally, play, play_call
 from holdfast.replay.prompt_checks import SessionTexts
+from holdfast.replay.recordings import chain_sessions, read
+from holdfast.replay.specs import Spec, parse_spec
+from holdfast.replay.summaries import SummaryWriter
 from holdfast.tokens import STORED
 from holdfast.wire.openai import split_system
 from holdfast.wire.transcripts import Recording
@@ -140,7 +133,7 @@ def _add_ratios(rows: list[dict[str, Figure]]) -> list[dict[str, Figure]]:
 
 
 def _play(sessions: Sequence[Recording], make: Make) -> Tally:
-    """Replay sessions as `holdfast.replay.play` does, with a player of the caller."""
+    """Replay sessions as `holdfast.replay.player.play` does, with a player of the caller."""
     tally = Tally()
     for session in sessions:
         system, messages = split_system(session.messages)

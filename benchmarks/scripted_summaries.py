@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from holdfast.agents import Llm
 from holdfast.context.summaries import WORDS_A_TOKEN
 from holdfast.log.items import Delta, Finish, Head, Text, Usage
-from holdfast.models import DeltaModel, ModelRequest
+from holdfast.models.base import ModelRequest
+from holdfast.models.deltas import DeltaModel
 from holdfast.tokens import STORED
 
 SCRIPTED: Final = "scripted"

@@ -17,7 +17,7 @@ from benchmarks.run import Run
 from benchmarks.tables import Column, Figure, Table, format_count, format_decimal, format_share
 from benchmarks.timing import report
 from holdfast.domain.messages import Message
-from holdfast.replay import parse_specs
+from holdfast.replay.specs import parse_specs
 from holdfast.tokens import STORED
 
 FOLDER = Path(__file__).parent / "statements"

@@ -23,7 +23,7 @@ from holdfast.context.view import ViewState, decode_state, encode_state
 from holdfast.domain.log import extend
 from holdfast.domain.session import Entry, NewCompaction, NewEntry, SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.replay import parse_spec
+from holdfast.replay.specs import parse_spec
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores import open_store
 from holdfast.stores.log import Append, SavedView

@@ -18,10 +18,11 @@ from benchmarks.evaluation.statements.figures import Prompt as StatementPrompt
 from holdfast.context.build import PRIMING, WorkingSet
 from holdfast.domain.messages import Message
 from holdfast.errors import BudgetTooSmall
-from holdfast.replay import Result, parse_spec, read
-from holdfast.replay import Tally as CallTally
-from holdfast.replay.player import Player, play_call
+from holdfast.replay.player import Player, Result, play_call
+from holdfast.replay.player import Tally as CallTally
 from holdfast.replay.prompt_checks import SessionTexts
+from holdfast.replay.recordings import read
+from holdfast.replay.specs import parse_spec
 from holdfast.tokens import STORED
 from holdfast.wire.openai import split_system
 

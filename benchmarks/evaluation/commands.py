@@ -30,8 +30,7 @@ from holdfast.context.settings import ContextSettings
 from holdfast.embedders import Embedder, EmbedderSettings, embedder_of
 from holdfast.errors import InvalidRequest
 from holdfast.recall.base import SearchMode
-from holdfast.replay import Spec, parse_specs
-from holdfast.replay.specs import parse_tokens
+from holdfast.replay.specs import Spec, parse_specs, parse_tokens
 
 COMPARED: Final = ("bm25", "fts5", "keyword", "vector", "hybrid")
 MAX_NUMBER: Final = 1_000_000

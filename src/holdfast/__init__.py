@@ -30,11 +30,15 @@ if TYPE_CHECKING:
     from holdfast.hooks.webhook import Webhook
     from holdfast.loop_portal import Portal
     from holdfast.memory.files import MemoryFiles
-    from holdfast.models import AnthropicModel, OpenAIModel, ResponsesModel
+    from holdfast.models.anthropic import AnthropicModel
     from holdfast.models.codecs.gemini import encode_tools as gemini_tools
     from holdfast.models.codecs.messages.tools import encode_tools as anthropic_tools
+    from holdfast.models.openai import OpenAIModel
+    from holdfast.models.responses import ResponsesModel
     from holdfast.remote.connection import RemoteHoldfast as connect  # noqa: N813  # `holdfast.connect(…)` reads better at its call
-    from holdfast.secrets import Guard, Pattern, make_redactor
+    from holdfast.secrets.guard import Guard
+    from holdfast.secrets.redactor import make_redactor
+    from holdfast.secrets.rules import Pattern
     from holdfast.server.run import serve_file as serve
     from holdfast.sessions.carry_over import CarryOver
     from holdfast.sessions.fit import fit
@@ -93,28 +97,28 @@ __all__ = [
 
 _HOMES = {
     "Agent": "holdfast.agents",
-    "AnthropicModel": "holdfast.models",
+    "AnthropicModel": "holdfast.models.anthropic",
     "Budget": "holdfast.domain.budget",
     "CarryOver": "holdfast.sessions.carry_over",
     "Context": "holdfast.sessions.preview_objects",
     "DeleteRecord": "holdfast.domain.record",
     "EndedSession": "holdfast.hooks",
-    "Guard": "holdfast.secrets",
+    "Guard": "holdfast.secrets.guard",
     "Holdfast": "holdfast.holdfast",
     "HoldfastError": "holdfast.errors",
     "Llm": "holdfast.agents",
     "Memory": "holdfast.domain.memory",
     "MemoryFiles": "holdfast.memory.files",
     "Message": "holdfast.domain.messages",
-    "OpenAIModel": "holdfast.models",
+    "OpenAIModel": "holdfast.models.openai",
     "OpenTurn": "holdfast.turns.library_turn",
     "Owner": "holdfast.domain.memory",
-    "Pattern": "holdfast.secrets",
+    "Pattern": "holdfast.secrets.rules",
     "Portal": "holdfast.loop_portal",
     "PutRecord": "holdfast.domain.record",
     "Record": "holdfast.domain.record",
     "Records": "holdfast.sessions.records",
-    "ResponsesModel": "holdfast.models",
+    "ResponsesModel": "holdfast.models.responses",
     "Roster": "holdfast.agents",
     "SessionHandle": "holdfast.sessions.handle",
     "SessionRef": "holdfast.domain.session",
@@ -128,7 +132,7 @@ _HOMES = {
     "fit": "holdfast.sessions.fit",
     "from_config": "holdfast.config.build",
     "gemini_tools": "holdfast.models.codecs.gemini:encode_tools",
-    "make_redactor": "holdfast.secrets",
+    "make_redactor": "holdfast.secrets.redactor",
     "open": "holdfast.holdfast:Holdfast",
     "register_strategies": "holdfast.context.strategies",
     "serve": "holdfast.server.run:serve_file",

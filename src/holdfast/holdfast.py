@@ -14,7 +14,8 @@ from typing import Any, Final, Self, overload
 from msgspec import UNSET, UnsetType
 
 from holdfast.agents import Roster
-from holdfast.artifacts import ArtifactService, ArtifactSettings, SessionArtifacts, open_blobs
+from holdfast.artifacts.service import ArtifactService, SessionArtifacts
+from holdfast.artifacts.settings import ArtifactSettings, open_blobs
 from holdfast.consolidation.sweeps import Consolidation, ConsolidationSettings
 from holdfast.context.settings import parse
 from holdfast.context.strategies import WITHOUT_MODEL, StrategyFunction, forget_strategies, register_strategies
@@ -38,11 +39,12 @@ from holdfast.lifecycle.settings import LifeSettings
 from holdfast.lifecycle.sweeper import SweepResult
 from holdfast.limits import CACHE_BYTES
 from holdfast.memory.lookup import MemorySettings
-from holdfast.models import Model, PromptCounter
+from holdfast.models.base import Model
+from holdfast.models.counting import PromptCounter
 from holdfast.overlays.compactor import Compactor
 from holdfast.overlays.scoring import Scoring
 from holdfast.overlays.session_cache import SessionCache
-from holdfast.secrets import Guard
+from holdfast.secrets.guard import Guard
 from holdfast.sessions.catalogue import Sessions
 from holdfast.sessions.memory_files import open_memory_files
 from holdfast.sessions.records import Records, resolve_owner
@@ -309,7 +311,7 @@ class Holdfast(Sessions):
             queueing: what a new turn does while another turn of its session runs.
 
         Returns:
-            Clients of the old models, which only running turns still use. Pass them to `holdfast.models.retire`.
+            Clients of the old models, which only running turns still use. Pass them to `holdfast.models.base.retire`.
         """
         left = self.roster.replace_agents(roster)
         self.tool_registry.limit(tool_limits)

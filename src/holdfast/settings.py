@@ -6,7 +6,7 @@ hf = holdfast.open("sqlite:///chat.db", index=IndexSettings(mode="hybrid"))
 """
 
 from holdfast.agents import MemoryFileSettings
-from holdfast.artifacts import ArtifactSettings
+from holdfast.artifacts.settings import ArtifactSettings
 from holdfast.consolidation.sweeps import ConsolidationSettings
 from holdfast.context.recalled import RecallSettings
 from holdfast.context.settings import ContextSettings

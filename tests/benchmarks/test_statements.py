@@ -16,7 +16,7 @@ from benchmarks.evaluation.statements.figures import Figures, Tally, find_asked,
 from benchmarks.evaluation.statements.matching import Matcher, normalize
 from benchmarks.evaluation.statements.prompts import measure_statements
 from holdfast.domain.messages import Message
-from holdfast.replay import parse_spec
+from holdfast.replay.specs import parse_spec
 
 LABELLED = Path(__file__).parents[2] / "benchmarks" / "statements"
 

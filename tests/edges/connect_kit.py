@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import holdfast
-from holdfast.config import load
+from holdfast.config.loader import load
 from holdfast.remote.connection import RemoteHoldfast
 from tests.clocks import Pauses
 from tests.edges.server import run_server

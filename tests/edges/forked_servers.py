@@ -174,7 +174,7 @@ def _prepare() -> None:
     import holdfast.cli
     import holdfast.server.run
     import holdfast.stores.sqlite  # noqa: F401
-    from holdfast.config import load_settings
+    from holdfast.config.loader import load_settings
     from holdfast.tokens import load_vocabularies
 
     load_settings({}, {})

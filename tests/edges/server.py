@@ -24,11 +24,12 @@ import msgspec
 import uvicorn
 from openai import AsyncOpenAI
 
-from holdfast.config import Config, load
 from holdfast.config.build import build_life_settings, build_roster, create_holdfast
+from holdfast.config.loader import load
+from holdfast.config.model import Config
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.models import LimitedModel
+from holdfast.models.limited import LimitedModel
 from holdfast.server.app import make_app
 from holdfast.server.body_limits import BodyLimits
 from holdfast.server.protocol import make_protocol

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import config
+from holdfast.config.loader import load
 from holdfast.errors import ConfigError
 from tests.edges.apis import CLAUDE, serve_apis
 from tests.edges.keys import bearer, create_stored_key
@@ -65,7 +65,7 @@ async def test_allowed_strategies_are_configurable() -> None:
         for strategy, status in (("digest", 200), ("token_window", 200), ("head_tail", 400)):
             assert (await post(served, PATHS[0], strategy=strategy))["status"] == status
     with pytest.raises(ConfigError, match="unknown strategy 'digets'"):
-        config.load("gateway: {allowed_strategies: [digets]}", env={})
+        load("gateway: {allowed_strategies: [digets]}", env={})
 
 
 async def test_key_has_a_budget() -> None:

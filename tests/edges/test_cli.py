@@ -82,7 +82,7 @@ def run_with_error(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> Res
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("holdfast.config.check_config", fail)
+    monkeypatch.setattr("holdfast.config.check.check_config", fail)
     return invoke("config", "check")
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
 from holdfast.cli.doctor import machine, store, upstream
-from holdfast.config import load
+from holdfast.config.loader import load
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 

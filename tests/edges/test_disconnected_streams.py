@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.log.items import Delta, Finish, Text
-from holdfast.models import ModelRequest
+from holdfast.models.base import ModelRequest
 from holdfast.stores import open_store
 from holdfast.stores.verify import verify
 from holdfast.testing import Gate, Reply, ScriptedUpstream

@@ -7,7 +7,7 @@ import sys
 
 _PROGRAM = """
 import sys
-from holdfast.config import load_settings
+from holdfast.config.loader import load_settings
 from holdfast.server import run
 from holdfast.tokens import CL100K, O200K
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 
-from holdfast import config
+from holdfast.config.loader import load
 from holdfast.server.config_reload import FIXED_GATEWAY, SAFE, list_differences, merge_configs
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from scripts.configuration_keys import list_rows
@@ -125,8 +125,8 @@ async def test_turn_fails_over_to_the_fallback_it_began_with(tmp_path: Path) -> 
 
 
 def test_merge_takes_safe_keys_from_the_new_file_only() -> None:
-    old = config.load("{gateway: {port: 1, max_body: 1MiB}, auth: {rate: 5}, context: {budget: 7}}", env={})
-    new = config.load(
+    old = load("{gateway: {port: 1, max_body: 1MiB}, auth: {rate: 5}, context: {budget: 7}}", env={})
+    new = load(
         "{gateway: {port: 2, max_body: 2MiB}, auth: {rate: 6}, agents: {b: {}}, llms: {x: {}}}",
         env={"OPENAI_API_KEY": "k"},
     )

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.artifacts import ArtifactSettings
+from holdfast.artifacts.settings import ArtifactSettings
 from holdfast.server.artifacts import format_disposition
 from holdfast.server.body_limits import BodyLimits
 from tests.edges.server import Served, gateway

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.config import Config
+from holdfast.config.model import Config
 from holdfast.context.settings import STRATEGIES
 from holdfast.errors import ConfigError, InvalidRequest
 from holdfast.server.app import ROUTES

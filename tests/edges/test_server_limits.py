@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from holdfast import limits
-from holdfast.config import load
+from holdfast.config.loader import load
 from holdfast.server import limits as server_limits
 from holdfast.server.body_limits import BodyLimits
 from tests.edges.rest_kit import HI, assert_error, create_session_s, read_peak_memory, send_raw

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import load
+from holdfast.config.loader import load
 from tests.edges.server import Process
 
 PAGE = Path(__file__).parents[2] / "docs/team-example.md"

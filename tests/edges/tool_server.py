@@ -11,7 +11,7 @@ import os
 import sqlite3
 import sys
 
-from holdfast.config import load_settings
+from holdfast.config.loader import load_settings
 from holdfast.engine import session_lock
 from holdfast.server.run import serve
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import config
+from holdfast.config.check import check_config
 from tests.examples.gallery import FOLDER
 
 PROGRAMS = sorted(FOLDER.rglob("*.py"))
@@ -40,7 +40,7 @@ def test_a_program_uses_public_names_alone(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=name_of)
 def test_a_configuration_has_neither_mistakes_nor_warnings(path: Path) -> None:
-    report = config.check_config(str(path), env={})
+    report = check_config(str(path), env={})
     # A tool that the program gives is not known to a file alone; see examples/team/team.py.
     warnings = [line for line in report.text.splitlines() if line.startswith("warning:") and "'look_up'" not in line]
     assert (report.exit_code, warnings) == (0, [])

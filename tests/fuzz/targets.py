@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config import load
+from holdfast.config.loader import load
 from holdfast.domain.history import OldEntry, rebuild_log
 from holdfast.domain.messages import Message, decode_payload, encode_canonical, encode_payload
 from holdfast.domain.session import Tail

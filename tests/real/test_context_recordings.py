@@ -17,7 +17,8 @@ from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import BudgetTooSmall
-from holdfast.replay import chain_sessions, has_orphan, has_task
+from holdfast.replay.prompt_checks import has_orphan, has_task
+from holdfast.replay.recordings import chain_sessions
 from holdfast.tokens import STORED
 from holdfast.wire.openai import parse_messages, split_system
 from holdfast.wire.transcripts import Recording

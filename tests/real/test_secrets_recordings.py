@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.secrets import Guard, make_redactor
+from holdfast.secrets.guard import Guard
+from holdfast.secrets.redactor import make_redactor
 from holdfast.wire.openai import parse_messages
 
 

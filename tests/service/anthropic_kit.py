@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from holdfast.models import AnthropicModel
+from holdfast.models.anthropic import AnthropicModel
 from tests.behaviour.kit.anthropic import AnthropicUpstream
 from tests.clocks import Pauses
 

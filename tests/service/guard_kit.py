@@ -11,10 +11,10 @@ from typing import Any
 import httpx2
 
 from holdfast.agents import Llm, Roster
-from holdfast.config import load
+from holdfast.config.loader import load
 from holdfast.context.settings import ContextSettings
 from holdfast.holdfast import Holdfast
-from holdfast.secrets import Guard, make_guard
+from holdfast.secrets.guard import Guard, make_guard
 from holdfast.server.app import make_app
 from holdfast.server.logs import JsonLines
 from tests.service.scripted_model import REF, ScriptedModel

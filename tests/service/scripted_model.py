@@ -11,7 +11,7 @@ from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.models import to_chunks
+from holdfast.models.collect import to_chunks
 
 REF = SessionRef("default", "s")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.models import AnthropicModel, decode_request
+from holdfast.models.anthropic import AnthropicModel
+from holdfast.models.codecs.chat import decode_request
 from holdfast.testing import Reply
 from tests.chunks import collect
 from tests.service.anthropic_kit import HI, KEY, SEARCH, open_model

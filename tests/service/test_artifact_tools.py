@@ -15,7 +15,8 @@ from holdfast.context.settings import parse
 from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.limits import LISTED_ARTIFACTS, LOADED_IMAGE_BYTES
-from holdfast.secrets import Guard, make_redactor
+from holdfast.secrets.guard import Guard
+from holdfast.secrets.redactor import make_redactor
 from holdfast.tools.artifacts import ArtifactTools
 from holdfast.tools.context import State, ToolContext, TurnState
 from holdfast.tools.tool import ToolLimits

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.artifacts import ArtifactSettings
+from holdfast.artifacts.settings import ArtifactSettings
 from holdfast.errors import (
     InvalidRequest,
     SessionNotFound,

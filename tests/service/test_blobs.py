@@ -15,7 +15,6 @@ import msgspec
 import obstore
 import pytest
 
-from holdfast.artifacts import ArtifactSettings, open_blobs
 from holdfast.artifacts.blobs import (
     CHUNK,
     Blobs,
@@ -24,6 +23,7 @@ from holdfast.artifacts.blobs import (
     TenantFolder,
 )
 from holdfast.artifacts.s3 import S3Blobs
+from holdfast.artifacts.settings import ArtifactSettings, open_blobs
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreUnavailable
 from holdfast.limits import BLOB_PART_BYTES
 from holdfast.stores import open_store

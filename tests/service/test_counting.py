@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.models import ProviderCounter, find_count_endpoint
 from holdfast.models.codecs.chat import decode_request
+from holdfast.models.count_endpoints import find_count_endpoint
+from holdfast.models.counting import ProviderCounter
 from holdfast.testing import Reply, ScriptedUpstream
 
 if TYPE_CHECKING:

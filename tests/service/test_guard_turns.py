@@ -13,8 +13,9 @@ import pytest
 
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidMessage, ModelUnavailable, SecretBlocked
-from holdfast.models import to_chunks
-from holdfast.secrets import Guard, Sweep, make_redactor
+from holdfast.models.collect import to_chunks
+from holdfast.secrets.guard import Guard, Sweep
+from holdfast.secrets.redactor import make_redactor
 from holdfast.server.logs import JsonLines
 from holdfast.tokens import STORED
 from tests.service.guard_kit import CANARY, GONE, GUARD, KEY, REDACTION, assistant, desk, user

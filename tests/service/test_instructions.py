@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Agent
-from holdfast.secrets import Guard, make_redactor
+from holdfast.secrets.guard import Guard
+from holdfast.secrets.redactor import make_redactor
 from holdfast.stores.log import Append
 from holdfast.tools.context import ToolContext
 from tests.fake_secrets import KEY

@@ -16,7 +16,7 @@ from holdfast.context.settings import parse
 from holdfast.domain.session import Entry
 from holdfast.errors import NoReply, TurnInterrupted
 from holdfast.holdfast import Holdfast
-from holdfast.models import to_chunks
+from holdfast.models.collect import to_chunks
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.verify import verify
 from holdfast.turns.respond import collect_reply

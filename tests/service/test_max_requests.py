@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.models import LimitedModel, closing
+from holdfast.models.base import closing
+from holdfast.models.limited import LimitedModel
 from tests.chunks import collect
 from tests.service.scripted_model import ScriptedModel
 

@@ -8,7 +8,8 @@ import holdfast
 from holdfast.domain.history import to_new_entry
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidMessage
-from holdfast.secrets import Guard, make_redactor
+from holdfast.secrets.guard import Guard
+from holdfast.secrets.redactor import make_redactor
 from holdfast.stores.log import Append
 from tests.unit.media_kit import image_url, png
 

@@ -15,7 +15,8 @@ from holdfast.errors import (
     ModelRejected,
     ModelUnavailable,
 )
-from holdfast.models import OpenAIModel, closing
+from holdfast.models.base import closing
+from holdfast.models.openai import OpenAIModel
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.chunks import collect
 from tests.clocks import Pauses

@@ -16,7 +16,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import BudgetTooSmall
 from holdfast.holdfast import Holdfast
 from holdfast.limits import CACHE_BYTES
-from holdfast.models import to_chunks
+from holdfast.models.collect import to_chunks
 from holdfast.stores.log import Append
 from tests.amounts import examples
 

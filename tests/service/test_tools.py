@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.artifacts import SessionArtifacts
+from holdfast.artifacts.service import SessionArtifacts
 from holdfast.domain.messages import ToolCall
 from holdfast.tools.context import State, ToolContext, TurnState
 from holdfast.tools.functions import tool_from

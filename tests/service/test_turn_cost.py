@@ -13,7 +13,7 @@ from holdfast.context.settings import ContextSettings
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.models import OfflineModel
+from holdfast.models.offline import OfflineModel
 from holdfast.stores.log import Append
 from holdfast.stores.logic.steps import Many, Steps
 from holdfast.stores.sessions import NewSession

@@ -22,7 +22,9 @@ from holdfast.context.units import NO_RESULT
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
-from holdfast.models import ModelRequest, OfflineModel, encode_request
+from holdfast.models.base import ModelRequest
+from holdfast.models.codecs.chat import encode_request
+from holdfast.models.offline import OfflineModel
 from holdfast.turns.interruptions import address_model
 from tests.unit.strategies import events, log_of, requests
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import SecretBlocked
-from holdfast.secrets import Guard, make_redactor
+from holdfast.secrets.guard import Guard
+from holdfast.secrets.redactor import make_redactor
 from holdfast.secrets.rules import Pattern
 from holdfast.workspace import Workspace, Workspaces
 from tests.clocks import TickingClock

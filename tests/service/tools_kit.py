@@ -12,7 +12,7 @@ import msgspec
 from holdfast.agents import Agent, Llm, Roster
 from holdfast.domain.session import Entry
 from holdfast.holdfast import Holdfast
-from holdfast.models import to_chunks
+from holdfast.models.collect import to_chunks
 from holdfast.sessions.handle import SessionHandle
 from holdfast.tools.tool import ToolLimits
 from holdfast.turns.respond import collect_reply, respond

@@ -13,7 +13,7 @@ from holdfast.agents import Llm, Roster
 from holdfast.domain.session import Claim, SessionRef
 from holdfast.engine.session_lock import SessionLock
 from holdfast.holdfast import Holdfast
-from holdfast.models import to_chunks
+from holdfast.models.collect import to_chunks
 from tests.clocks import Clock
 from tests.waits import until
 

@@ -16,7 +16,7 @@ from holdfast.agents import Llm, Roster
 from holdfast.config.gateway import Gateway as Settings
 from holdfast.domain.session import SessionRef
 from holdfast.errors import ModelUnavailable, StoreUnavailable
-from holdfast.models import to_chunks
+from holdfast.models.collect import to_chunks
 from holdfast.server.app import make_app
 from holdfast.stores import open_store
 from tests.clocks import START

@@ -11,9 +11,10 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast import config
-from holdfast.config import Config
+from holdfast.config import loader
 from holdfast.config.gateway import Gateway
+from holdfast.config.loader import load_settings
+from holdfast.config.model import Config
 from holdfast.durations import parse_duration
 from holdfast.errors import ConfigError
 from holdfast.limits import CONFIG_BYTES
@@ -26,7 +27,7 @@ SECRET = "sk-not-to-be-seen"
 
 
 def load(text: str, **env: str) -> Config:
-    return config.load(text, env=env)
+    return loader.load(text, env=env)
 
 
 def problems(text: str, **env: str) -> list[str]:
@@ -126,18 +127,18 @@ def test_files_that_are_too_large_are_rejected(tmp_path: Path) -> None:
     file = tmp_path / "big.yaml"
     file.write_text("# " + "é" * CONFIG_BYTES)
     with pytest.raises(ConfigError, match="larger than 1 MiB"):
-        config.load_settings({"config": str(file)}, {})
+        load_settings({"config": str(file)}, {})
 
 
 def test_files_must_be_utf_8(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.yaml"
     file.write_bytes(b"\xef\xbb\xbfagents:\n  a: {instruction: \xc3\xa9}\n")
-    assert config.load_settings({"config": str(file)}, {}).agents["a"].instruction == "é"
+    assert load_settings({"config": str(file)}, {}).agents["a"].instruction == "é"
     file.write_bytes(b"a: 1\nb: \xe9\n")
     with pytest.raises(ConfigError, match=re.escape(f"{file}:2: not UTF-8")):
-        config.load_settings({"config": str(file)}, {})
+        load_settings({"config": str(file)}, {})
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        config.load_settings({"config": str(tmp_path / "none.yaml")}, {})
+        load_settings({"config": str(tmp_path / "none.yaml")}, {})
 
 
 # -- variables -----------------------------------------------------------------------

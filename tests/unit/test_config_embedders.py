@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import config
-from holdfast.config import resolve_embedder
+from holdfast.config.loader import load
+from holdfast.config.resolve import resolve_embedder
 from holdfast.embedders import EmbedderSettings
 
 
 def load_embedder(text: str, name: str = "e", **env: str) -> EmbedderSettings:
-    return resolve_embedder(config.load(text, env=env), name)
+    return resolve_embedder(load(text, env=env), name)
 
 
 @pytest.mark.parametrize(

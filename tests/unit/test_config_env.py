@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from holdfast import config
-from holdfast.config import Config
+from holdfast.config import loader
 from holdfast.config.dotenv import parse_dotenv
 from holdfast.config.gateway import Gateway
+from holdfast.config.loader import load_settings
+from holdfast.config.model import Config
 from holdfast.errors import ConfigError
 from holdfast.limits import DOTENV_BYTES
 from holdfast.sections import get_fields, unwrap_type
@@ -27,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def load(text: str = "", **env: str) -> Config:
-    return config.load(text, env=env)
+    return loader.load(text, env=env)
 
 
 def problems(text: str = "", **env: str) -> list[str]:
@@ -89,12 +90,12 @@ def test_every_dotenv_line_is_parsed_or_reported(text: str) -> None:
 def test_invalid_dotenv_files_are_rejected(here: Path, data: bytes, message: str) -> None:
     (here / ".env").write_bytes(data)
     with pytest.raises(ConfigError) as caught:
-        config.load_settings({}, {})
+        load_settings({}, {})
     assert [problem for problem in caught.value.problems if message in problem]
 
 
 def test_an_empty_variable_hides_that_of_the_file(here: Path) -> None:
     (here / ".env").write_text("PORT=9000\n")
     (here / "holdfast.yaml").write_text("gateway: {port: '${PORT:-8000}'}\n")
-    assert config.load_settings({}, {}).gateway.port == 9000
-    assert config.load_settings({}, {"PORT": ""}).gateway.port == 8000
+    assert load_settings({}, {}).gateway.port == 9000
+    assert load_settings({}, {"PORT": ""}).gateway.port == 8000

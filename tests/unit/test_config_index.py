@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast import config
 from holdfast.config.build import build_index_settings
+from holdfast.config.loader import load
 from holdfast.indexes.settings import IndexSettings
 
 KEY = {"OPENAI_API_KEY": "sk-test"}
@@ -11,7 +11,7 @@ KEY = {"OPENAI_API_KEY": "sk-test"}
 
 def load_index(text: str, env: dict[str, str] = KEY) -> IndexSettings:
     """Return the index settings of a configuration."""
-    found = build_index_settings(config.load(text, env=env))
+    found = build_index_settings(load(text, env=env))
     assert found is not None
     return found
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from holdfast import config
 from holdfast.config.gateway import Gateway
 from holdfast.config.json_schema import DURATION, SIZE, build_json_schema
+from holdfast.config.loader import load
 from holdfast.context.settings import STRATEGIES
 from holdfast.durations import format_duration, parse_duration
 from holdfast.errors import ConfigError
@@ -77,7 +77,7 @@ def test_blocks_that_load_are_valid(text: str) -> None:
 )
 def test_blocks_that_do_not_load_are_invalid(text: str) -> None:
     with pytest.raises(ConfigError):
-        config.load(text, env={})
+        load(text, env={})
     assert list_schema_errors(text)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.artifacts import SessionArtifacts
+from holdfast.artifacts.service import SessionArtifacts
 from holdfast.holdfast import Holdfast
 from holdfast.memory.memories import Memories
 from holdfast.remote.artifacts import RemoteArtifacts

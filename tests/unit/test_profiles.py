@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from holdfast.context.prefix_diff import PrefixTracker
 from holdfast.domain.profiles import PROFILES, Profile, ProfileName, find_profile
-from holdfast.models import ModelRequest, decode_request, encode_request
+from holdfast.models.base import ModelRequest
+from holdfast.models.codecs.chat import decode_request, encode_request
 from tests.providers.providers import find_fault
 
 Json = dict[str, Any]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config import load
 from holdfast.config.build import build_python_settings
+from holdfast.config.loader import load
 from holdfast.domain.artifact import check_name
 from holdfast.errors import ConfigError, InvalidRequest
 from holdfast.tools.python.files import make_artifact_name

@@ -9,17 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast.context.build import PRIMING
+from holdfast.domain.activity import CACHE_LEAST
 from holdfast.domain.messages import Message, ToolCall
-from holdfast.replay import (
-    CACHE_LEAST,
-    PlayResult,
-    Spec,
-    Tally,
-    compare,
-    list_values,
-    play,
-    read,
-)
+from holdfast.replay.player import PlayResult, Tally, compare, play
+from holdfast.replay.prompt_checks import list_values
+from holdfast.replay.recordings import read
+from holdfast.replay.specs import Spec
 from holdfast.tokens import STORED
 from holdfast.wire.transcripts import Recording
 

@@ -6,7 +6,9 @@ import pytest
 
 from benchmarks.scripted_summaries import make_scripted_llm
 from holdfast.context.settings import CLEARING, STRATEGIES
-from holdfast.replay import Spec, SummaryWriter, parse_spec, play
+from holdfast.replay.player import play
+from holdfast.replay.specs import Spec, parse_spec
+from holdfast.replay.summaries import SummaryWriter
 from tests.unit.test_replay import rounds
 
 # -- specs ------------------------------------------------------------------------------

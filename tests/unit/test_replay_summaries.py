@@ -14,13 +14,10 @@ from holdfast.agents import Llm, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.messages import Message
 from holdfast.holdfast import Holdfast
-from holdfast.models import to_chunks
-from holdfast.replay import (
-    SummaryWriter,
-    parse_spec,
-)
+from holdfast.models.collect import to_chunks
 from holdfast.replay.player import MARKER, Player
-from holdfast.replay.summaries import SessionSummaries
+from holdfast.replay.specs import parse_spec
+from holdfast.replay.summaries import SessionSummaries, SummaryWriter
 from tests.markers import strip_markers
 from tests.unit.test_replay import user
 

@@ -16,15 +16,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest, MissingExtra
-from holdfast.secrets import (
-    CREDENTIALS,
-    PRIVATE,
-    RULES,
-    Pattern,
-    make_redactor,
-)
 from holdfast.secrets import rules as own_patterns
 from holdfast.secrets import rules as rule_table
+from holdfast.secrets.redactor import make_redactor
+from holdfast.secrets.rules import CREDENTIALS, PRIVATE, RULES, Pattern
 from tests.amounts import examples
 
 BUILT_IN = make_redactor()

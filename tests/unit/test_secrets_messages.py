@@ -11,10 +11,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from holdfast.config import check_config, load
+from holdfast.config.check import check_config
+from holdfast.config.loader import load
 from holdfast.domain.messages import Message, Part, ToolCall, encode_canonical, encode_payload
 from holdfast.errors import SecretBlocked
-from holdfast.secrets import Guard, make_guard, make_redactor
+from holdfast.secrets.guard import Guard, make_guard
+from holdfast.secrets.redactor import make_redactor
 from tests.amounts import examples
 from tests.unit.test_secrets import BUILT_IN, draw_planted
 

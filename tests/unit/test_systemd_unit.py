@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import config
+from holdfast.config.loader import load_settings
 
 UNIT = Path(__file__).parents[2] / "docs" / "holdfast@.service"
 needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
@@ -45,12 +45,12 @@ def test_server_is_started_again_for_as_long_as_it_fails() -> None:
 def test_server_has_time_to_end_running_replies() -> None:
     (timeout,) = read_unit()["TimeoutStopSec"]
 
-    assert int(timeout) > config.load_settings({}, env={}).gateway.shutdown_grace
+    assert int(timeout) > load_settings({}, env={}).gateway.shutdown_grace
 
 
 def test_port_of_the_instance_is_the_port_of_the_server() -> None:
     assert "HOLDFAST_PORT=%i" in read_unit()["Environment"]
-    assert config.load_settings({}, env={"HOLDFAST_PORT": "8378"}).gateway.port == 8378
+    assert load_settings({}, env={"HOLDFAST_PORT": "8378"}).gateway.port == 8378
 
 
 @needs_systemd

@@ -24,7 +24,9 @@ from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
 from holdfast.limits import MEMORY_LIST_TOKENS
 from holdfast.log.align import Mode
-from holdfast.models import Model, OfflineModel, PromptCounter
+from holdfast.models.base import Model
+from holdfast.models.counting import PromptCounter
+from holdfast.models.offline import OfflineModel
 from holdfast.tokens import STORED, get_counter, restrict_counter
 from holdfast.tools.tool import Toolset
 from holdfast.wire.openai import parse_message

@@ -26,7 +26,10 @@ from holdfast.domain.profiles import Profile, find_profile, for_model, get_profi
 from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
 from holdfast.limits import UPSTREAMS
-from holdfast.models import Model, OfflineModel, PromptCounter, Upstream
+from holdfast.models.base import Model
+from holdfast.models.counting import PromptCounter
+from holdfast.models.health import Upstream
+from holdfast.models.offline import OfflineModel
 from holdfast.stores.checks import check_new_id
 from holdfast.tools.context import ToolContext
 from holdfast.tools.memory_files import add_memory_file_tool, has_fact_tool, remove_memory_file_tool

@@ -4,24 +4,3 @@ The content of a version is its bytes. It is first written completely, under a r
 the key to the name and version of an artifact. So a name is never used as a path. A regular sweep deletes contents that belong to no
 artifact.
 """
-
-from __future__ import annotations
-
-from holdfast.artifacts.service import (
-    ArtifactService,
-    DeletedArtifacts,
-    LoadedArtifact,
-    OpenedArtifact,
-    SessionArtifacts,
-)
-from holdfast.artifacts.settings import ArtifactSettings, open_blobs
-
-__all__ = [
-    "ArtifactService",
-    "ArtifactSettings",
-    "DeletedArtifacts",
-    "LoadedArtifact",
-    "OpenedArtifact",
-    "SessionArtifacts",
-    "open_blobs",
-]

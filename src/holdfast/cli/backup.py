@@ -13,7 +13,7 @@ from holdfast.cli.terminal import ProgressBar, format_line, show_progress
 from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
+    from holdfast.config.model import Config
     from holdfast.stores.backup import BackupResult
 
 

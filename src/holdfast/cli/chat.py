@@ -33,8 +33,8 @@ def chat(call: Call, *, session_id: str | None, user: str | None, agent: str | N
     import asyncio
 
     from holdfast.cli.repl import Chat
-    from holdfast.config import resolve_llm
     from holdfast.config.build import build_life_settings, create_holdfast
+    from holdfast.config.resolve import resolve_llm
 
     config = call.load_settings(model=model)
     create_folder(config.store)

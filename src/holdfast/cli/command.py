@@ -15,7 +15,7 @@ from holdfast.cli.terminal import is_interactive, show_busy, show_json, show_row
 from holdfast.errors import AmbiguousSession, StoreUnavailable
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
+    from holdfast.config.model import Config
     from holdfast.domain.session import Session
     from holdfast.holdfast import Holdfast
 
@@ -104,7 +104,7 @@ class Call(NamedTuple):
 
     def load_settings(self, **flags: Any) -> Config:
         """Load the configuration that the options, the environment and the file give. `flags` are further options."""
-        from holdfast.config import load_settings
+        from holdfast.config.loader import load_settings
 
         return load_settings({"store": self.store, "config": self.config, **flags}, os.environ)
 

@@ -19,7 +19,7 @@ from holdfast.context.explain import SUMMARIZED, Run
 from holdfast.domain.messages import Message
 from holdfast.errors import HoldfastError, InvalidRequest, ModelError
 from holdfast.log.items import Delta, get_text
-from holdfast.models import Collector
+from holdfast.models.collect import Collector
 from holdfast.numbers import format_count
 from holdfast.sessions.explanation import format_explanation
 from holdfast.sessions.handle import SessionHandle

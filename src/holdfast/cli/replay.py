@@ -19,7 +19,9 @@ from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.agents import Llm
-    from holdfast.replay import Comparison, PairedSessions, PlayResult, Result, Run, SessionResult, Spec, SummaryWriter
+    from holdfast.replay.player import Comparison, PairedSessions, PlayResult, Result, SessionResult
+    from holdfast.replay.specs import Run, Spec
+    from holdfast.replay.summaries import SummaryWriter
     from holdfast.wire.transcripts import BadLine, Recording
 
 T = TypeVar("T")
@@ -36,7 +38,7 @@ def _list_strategies() -> list[str]:
 
 
 def _parse_strategies(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[Spec]:
-    from holdfast.replay import parse_specs
+    from holdfast.replay.specs import parse_specs
 
     found = _parse_option(param, lambda: parse_specs(given))
     if not found:
@@ -69,7 +71,7 @@ def _parse_budgets(ctx: click.Context, param: click.Parameter, given: Sequence[s
 
 
 def _parse_pair(ctx: click.Context, param: click.Parameter, given: tuple[str, str] | None) -> list[Spec] | None:
-    from holdfast.replay import parse_spec
+    from holdfast.replay.specs import parse_spec
 
     return _parse_option(param, lambda: [parse_spec(text) for text in given]) if given else None
 
@@ -161,7 +163,7 @@ def replay(
     is_named = click.get_current_context().get_parameter_source("specs") is not click.core.ParameterSource.DEFAULT
     if pair and is_named:
         raise click.UsageError("--compare already names two strategies: leave out --strategy.")
-    from holdfast.replay import plan_runs
+    from holdfast.replay.specs import plan_runs
 
     runs = plan_runs(pair or specs, budgets)
     with show_busy(), _open_writers(runs.values(), summarizer, call) as writers:
@@ -191,7 +193,7 @@ def replay(
 
 
 def _read(files: Sequence[str], *, chain: bool, skip_bad: bool) -> list[Recording]:
-    from holdfast.replay import chain_sessions, read
+    from holdfast.replay.recordings import chain_sessions, read
 
     sessions: list[Recording] = []
     skipped: list[BadLine] = []
@@ -234,7 +236,7 @@ def _read_stdin(skipped: list[BadLine] | None) -> list[Recording]:
 def _play_all(
     sessions: Sequence[Recording], runs: dict[Run, Spec], writers: Mapping[str, SummaryWriter]
 ) -> dict[Run, PlayResult]:
-    from holdfast.replay import play
+    from holdfast.replay.player import play
 
     played = {}
     with show_progress(len(sessions) * len(runs)) as bar:
@@ -250,7 +252,7 @@ Pair = tuple["PlayResult", "PlayResult", "Comparison"]
 
 def _compare_all(pair: Sequence[Spec], budgets: Sequence[int], played: dict[Run, PlayResult]) -> Iterator[Pair]:
     """Yield a comparison of two specs for each budget, or a single comparison if both specs have their own budgets."""
-    from holdfast.replay import compare
+    from holdfast.replay.player import compare
 
     at = [tuple((spec.label, spec.budget or budget) for spec in pair) for budget in budgets]
     for first, second in dict.fromkeys(at):
@@ -267,7 +269,8 @@ def _open_writers(specs: Collection[Spec], summarizer: str, call: Call) -> Itera
 
     A spec that names no model uses the model `summarizer`. Specs without summaries are left out.
     """
-    from holdfast.replay import NOBODY, SummaryWriter
+    from holdfast.replay.specs import NOBODY
+    from holdfast.replay.summaries import SummaryWriter
 
     wanted = {spec.label: spec.summarizer or summarizer for spec in specs if spec.summarizes}
     with ExitStack() as stack:
@@ -282,7 +285,7 @@ def _open_writers(specs: Collection[Spec], summarizer: str, call: Call) -> Itera
 def _find_llm(name: str, call: Call) -> Llm:
     """Return the model with a name that `holdfast serve` would use."""
     from holdfast.config.build import build_roster
-    from holdfast.models import OfflineModel
+    from holdfast.models.offline import OfflineModel
 
     llm = build_roster(call.load_settings()).find_llm(name)
     if isinstance(llm.client, OfflineModel):
@@ -295,7 +298,7 @@ def _show_summaries(
     runs: Mapping[Run, Spec], played: Mapping[Run, PlayResult], writers: Mapping[str, SummaryWriter]
 ) -> None:
     """Print for each strategy with summaries which model wrote them, if any, and how their cost is counted."""
-    from holdfast.replay import SUMMARY_READ, SUMMARY_WRITTEN
+    from holdfast.domain.activity import SUMMARY_READ, SUMMARY_WRITTEN
 
     notes = [
         _describe_summaries(played[run].result, writers.get(spec.label))

@@ -14,7 +14,7 @@ from holdfast.cli.terminal import format_line, is_interactive, sanitize, show_js
 from holdfast.errors import ConfigError, HoldfastError, MissingExtra
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
+    from holdfast.config.model import Config
     from holdfast.holdfast import Holdfast
 
 
@@ -116,7 +116,7 @@ def check(call: Call, *, file: str | None) -> None:
 
     The default FILE is the one that `serve` reads; --config is another way to name it. The exit code is 1 if there are errors.
     """
-    from holdfast.config import check_config
+    from holdfast.config.check import check_config
 
     report = check_config(_choose_file(file, call.config), os.environ, prepare=prepare_server)
     if call.as_json:
@@ -144,8 +144,8 @@ def show(call: Call, *, file: str | None, schema: bool) -> Output | None:
 
     The default FILE is the one that `serve` reads; --config is another way to name it.
     """
-    from holdfast.config import show_config
     from holdfast.config.json_schema import build_json_schema
+    from holdfast.config.show import show_config
 
     if schema:
         show_json(build_json_schema())

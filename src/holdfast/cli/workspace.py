@@ -42,7 +42,7 @@ def _run(call: Call, what: Callable[[Workspace], Awaitable[T]], *, agent: str, t
     from holdfast.config.build import build_workspace_settings
     from holdfast.errors import WorkspaceNotFound
     from holdfast.holdfast import get_milliseconds
-    from holdfast.secrets import make_guard
+    from holdfast.secrets.guard import make_guard
     from holdfast.workspace import Workspaces
     from holdfast.workspace.workspace import DEFAULT
 

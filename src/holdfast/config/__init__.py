@@ -12,22 +12,8 @@
 - `json_schema`: generates the JSON Schema for editors
 """
 
-from holdfast.config.check import Report, check_config
+from holdfast.config.check import check_config
 from holdfast.config.loader import load, load_settings
-from holdfast.config.model import Config
-from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm, resolve_store_url
-from holdfast.config.show import describe, show_config
+from holdfast.config.resolve import resolve_context, resolve_llm, resolve_store_url
 
-__all__ = [
-    "Config",
-    "Report",
-    "check_config",
-    "describe",
-    "load",
-    "load_settings",
-    "resolve_context",
-    "resolve_embedder",
-    "resolve_llm",
-    "resolve_store_url",
-    "show_config",
-]
+__all__ = ["check_config", "load", "load_settings", "resolve_context", "resolve_llm", "resolve_store_url"]

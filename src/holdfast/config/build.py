@@ -32,18 +32,17 @@ from holdfast.indexes.settings import IndexSettings
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import UPSTREAM_CALL_SECONDS, UPSTREAM_CONNECT_SECONDS
 from holdfast.memory.lookup import MemorySettings
-from holdfast.models import (
-    AnthropicModel,
-    LimitedModel,
-    Model,
-    OpenAIModel,
-    ProviderCounter,
-    ResponsesModel,
-    find_count_endpoint,
-)
+from holdfast.models.anthropic import AnthropicModel
+from holdfast.models.base import Model
 from holdfast.models.client import Options
+from holdfast.models.count_endpoints import find_count_endpoint
+from holdfast.models.counting import ProviderCounter
+from holdfast.models.limited import LimitedModel
+from holdfast.models.openai import OpenAIModel
+from holdfast.models.responses import ResponsesModel
 from holdfast.rerankers.settings import RerankSettings
-from holdfast.secrets import make_guard, make_redactor_for
+from holdfast.secrets.guard import make_guard
+from holdfast.secrets.redactor import make_redactor_for
 from holdfast.stores.sql.address import MEMORY, parse_path
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.python.settings import PythonSettings

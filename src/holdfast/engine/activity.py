@@ -30,7 +30,7 @@ from holdfast.domain.activity import (
 from holdfast.domain.session import Session
 from holdfast.errors import HoldfastError
 from holdfast.limits import ACTIVITY_STEPS
-from holdfast.models import TokenUsage
+from holdfast.models.collect import TokenUsage
 from holdfast.overlays.summarizers import SummaryCost
 from holdfast.stores.base import Store
 

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Final, Protocol, Self, TypeVar
 
 from holdfast.agents import Roster
-from holdfast.artifacts import ArtifactService
 from holdfast.artifacts.blobs import DatabaseBlobs
+from holdfast.artifacts.service import ArtifactService
 from holdfast.consolidation.sweeps import Consolidation, ConsolidationSettings
 from holdfast.context.escaping import derive_marker
 from holdfast.context.recalled import RecalledItem, RecalledKind
@@ -44,7 +44,7 @@ from holdfast.overlays.compactor import Compactor
 from holdfast.overlays.passage_tables import PassageTables
 from holdfast.overlays.scoring import Scoring
 from holdfast.overlays.session_cache import SessionCache
-from holdfast.secrets import Guard
+from holdfast.secrets.guard import Guard
 from holdfast.stores.base import Store
 from holdfast.stores.deletions import Job
 from holdfast.stores.sessions import NewSession

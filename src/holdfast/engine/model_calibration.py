@@ -19,7 +19,7 @@ from holdfast.domain.budget import Budget
 from holdfast.domain.calibration import HIGH, Learned, decode_learned, encode_learned
 from holdfast.errors import ContextTooLong, HoldfastError
 from holdfast.limits import MODELS_LEARNED
-from holdfast.models import OfflineModel
+from holdfast.models.offline import OfflineModel
 from holdfast.stores.base import Store
 
 SAVE_AFTER = 5.0

@@ -29,7 +29,7 @@ from holdfast.domain.state import Change, Extend
 from holdfast.engine.entries import is_long
 from holdfast.errors import InvalidRequest
 from holdfast.limits import MEMORY_TAG_CHARS
-from holdfast.secrets import Guard, Sweep
+from holdfast.secrets.guard import Guard, Sweep
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.memories import OwnedMemories

@@ -15,7 +15,7 @@ from holdfast.engine.redacting_store import RedactingStore
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.indexes.tenants import Indexes
 from holdfast.media.store import MediaReferringStore
-from holdfast.secrets import Guard
+from holdfast.secrets.guard import Guard
 from holdfast.stores.base import Store
 
 WriteStep = Callable[[Store], Store]

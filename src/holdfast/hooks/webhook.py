@@ -29,7 +29,7 @@ from holdfast.hooks.registry import ENDS, EndedSession
 from holdfast.limits import WEBHOOK_BYTES
 from holdfast.models.failures import parse_retry_after
 from holdfast.models.http import check_headers, find_proxy
-from holdfast.secrets import Redactor
+from holdfast.secrets.redactor import Redactor
 from holdfast.wire.voice import make_records
 
 _log = logging.getLogger("holdfast.webhook")

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from holdfast.artifacts import ArtifactService
+from holdfast.artifacts.service import ArtifactService
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.objects import NonEmpty, Time
 from holdfast.domain.session import Receipt, SessionRef

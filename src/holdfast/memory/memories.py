@@ -36,7 +36,7 @@ from holdfast.memory.checks import (
 from holdfast.memory.lookup import IndexService, MemorySettings
 from holdfast.memory.reader import MemoryReader
 from holdfast.memory.similarity import Outcome, can_replace, decide_merge, is_same
-from holdfast.secrets import Guard
+from holdfast.secrets.guard import Guard
 from holdfast.stores.checks import check_new_id
 from holdfast.stores.logic.memories import MemoryStore
 from holdfast.stores.memories import OwnedMemories

@@ -22,7 +22,7 @@ from holdfast.memory.ranking import digest_question
 from holdfast.numbers import MOST, check_whole
 from holdfast.recall.base import SEARCH_MODES, SearchMode
 from holdfast.recall.questions import parse_question
-from holdfast.secrets import Guard
+from holdfast.secrets.guard import Guard
 from holdfast.stores.logic.memories import MemoryStore, check_owner
 from holdfast.stores.memories import OwnedMemories
 from holdfast.stores.walk import iterate_memory_pages

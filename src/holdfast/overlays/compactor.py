@@ -35,7 +35,7 @@ from holdfast.liveness import make_holder
 from holdfast.overlays.session_cache import TenantCache
 from holdfast.overlays.summarizers import Draft, SummaryCost, SummaryError, Writer, write_summary
 from holdfast.overlays.summary_draft import Job, Source, Trigger, compose, find_source, make_attempt, read_source
-from holdfast.secrets import Guard
+from holdfast.secrets.guard import Guard
 from holdfast.stores.base import Store
 from holdfast.stores.lease import acquire_lease
 from holdfast.stores.log import Append, SavedView

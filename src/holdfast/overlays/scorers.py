@@ -18,7 +18,9 @@ from holdfast.agents import Llm
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import HoldfastError
-from holdfast.models import Collector, ModelRequest, TokenUsage, closing, read_usage, stream_deltas
+from holdfast.models.base import ModelRequest, closing
+from holdfast.models.collect import Collector, TokenUsage, read_usage
+from holdfast.models.deltas import stream_deltas
 from holdfast.wire.openai import to_chat_message
 
 Scorer = Callable[[Sequence[dict[str, Any]]], "Sequence[float] | Awaitable[Sequence[float]]"]

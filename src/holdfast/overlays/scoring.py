@@ -24,7 +24,7 @@ from holdfast.context.units import Unit, group_units
 from holdfast.domain.messages import SYSTEM_ROLES
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import ModelUnavailable, SessionNotFound
-from holdfast.models import TokenUsage
+from holdfast.models.collect import TokenUsage
 from holdfast.overlays.scorers import BATCH, InvalidRatings, Scorer, rate_by_callable, rate_by_model
 from holdfast.stores.base import Store
 

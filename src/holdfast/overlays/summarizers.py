@@ -33,7 +33,10 @@ from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import Message
 from holdfast.errors import ContextTooLong, InvalidRequest, ModelError, ModelRejected, ModelUnavailable
 from holdfast.log.items import get_text
-from holdfast.models import Collector, closing, decode_request, read_usage, stream_deltas
+from holdfast.models.base import closing
+from holdfast.models.codecs.chat import decode_request
+from holdfast.models.collect import Collector, read_usage
+from holdfast.models.deltas import stream_deltas
 from holdfast.wire.openai import to_chat_message
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import anyio
 
-from holdfast.artifacts import LoadedArtifact, SessionArtifacts
+from holdfast.artifacts.service import LoadedArtifact, SessionArtifacts
 from holdfast.domain.artifact import NOTHING, Artifact, check_name
 from holdfast.errors import ArtifactNotFound, InvalidRequest, TooLarge
 from holdfast.limits import ARTIFACT_BYTES

@@ -31,7 +31,8 @@ from holdfast.context.view import FoldedView, ViewState
 from holdfast.context.window import NO_CANDIDATES, Room
 from holdfast.domain.session import Entry
 from holdfast.log.items import Delta, Usage, get_text
-from holdfast.models import DeltaModel, Model, ModelRequest, closing, stream_deltas
+from holdfast.models.base import Model, ModelRequest, closing
+from holdfast.models.deltas import DeltaModel, stream_deltas
 from holdfast.overlays.summarizers import (
     SummaryCost,
     SummaryError,

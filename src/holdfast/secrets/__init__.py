@@ -13,23 +13,3 @@ rules     the patterns that find secrets: those of a library, of Holdfast, and o
 redactor  finds and replaces secrets in a text
 guard     applies redaction and the guard's action to messages
 """
-
-from holdfast.secrets.guard import Action, Finding, Guard, Sweep, make_guard
-from holdfast.secrets.redactor import Hit, Redactor, make_redactor, make_redactor_for
-from holdfast.secrets.rules import CREDENTIALS, PRIVATE, RULES, Pattern
-
-__all__ = [
-    "CREDENTIALS",
-    "PRIVATE",
-    "RULES",
-    "Action",
-    "Finding",
-    "Guard",
-    "Hit",
-    "Pattern",
-    "Redactor",
-    "Sweep",
-    "make_guard",
-    "make_redactor",
-    "make_redactor_for",
-]

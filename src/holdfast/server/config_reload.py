@@ -17,14 +17,13 @@ import anyio.to_thread
 import msgspec
 
 from holdfast.background import cancel_task
-from holdfast.config import Config
 from holdfast.config.build import Clients, build_roster, build_tool_limits
 from holdfast.config.gateway import Gateway
-from holdfast.config.model import Document
+from holdfast.config.model import Config, Document
 from holdfast.engine.session_lock import QueueSettings
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.holdfast import Holdfast
-from holdfast.models import retire
+from holdfast.models.base import retire
 from holdfast.sections import Settings, get_fields
 
 SAFE: Final = ("agents", "context", "llms")

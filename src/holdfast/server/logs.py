@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.secrets import Guard
+from holdfast.secrets.guard import Guard
 from holdfast.server.replies import request_id
 
 _encode = json.JSONEncoder(ensure_ascii=False, default=str).encode

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from holdfast.holdfast import Holdfast
-from holdfast.models import LimitedModel
+from holdfast.models.limited import LimitedModel
 from holdfast.server.streaming import ReplyStreams
 
 F = TypeVar("F", CounterMetricFamily, GaugeMetricFamily)

@@ -22,7 +22,7 @@ from holdfast.accounting import run_cpu
 from holdfast.agents import Llm, Roster
 from holdfast.errors import ModelError
 from holdfast.limits import INLINE_BODY_BYTES, MODEL_EVENT_BYTES
-from holdfast.models import Model
+from holdfast.models.base import Model
 from holdfast.models.client import ForwardedHead
 from holdfast.server.artifacts import SAFETY_HEADERS
 from holdfast.server.body_limits import get_declared_size

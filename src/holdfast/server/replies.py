@@ -17,7 +17,7 @@ from holdfast import errors
 from holdfast.accounting import run_cpu
 from holdfast.errors.base import ADDRESS, CAUSE
 from holdfast.limits import ERROR_CHARS
-from holdfast.secrets import Guard
+from holdfast.secrets.guard import Guard
 from holdfast.server.body_streams import ChunkedResponse, LargeResponse
 from holdfast.server.limits import ANSWER_BYTES
 from holdfast.server.permissions import Refused

@@ -25,10 +25,12 @@ import uvicorn
 from starlette.applications import Starlette
 
 from holdfast.agents import DEFAULT
-from holdfast.config import Config, load_settings, resolve_llm
 from holdfast.config.build import Clients, build_roster, create_holdfast, create_store_folder
 from holdfast.config.check import list_missing_keys
 from holdfast.config.gateway import Gateway, explain_users
+from holdfast.config.loader import load_settings
+from holdfast.config.model import Config
+from holdfast.config.resolve import resolve_llm
 from holdfast.context.strategies import StrategyFunction, forget_strategies, register_strategies
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
@@ -69,7 +71,7 @@ def serve(
     prints `stopped` on standard error.
 
     Args:
-        config: configuration from `holdfast.config.load_settings`.
+        config: configuration from `holdfast.config.loader.load_settings`.
         tools: tools that run in this process; see `Holdfast`.
         again: function that reads the configuration again at SIGHUP; None: SIGHUP ends the process as usual.
 

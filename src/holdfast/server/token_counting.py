@@ -24,7 +24,7 @@ from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
-from holdfast.models import ModelRequest
+from holdfast.models.base import ModelRequest
 from holdfast.models.codecs.messages.context_management import FIELD
 from holdfast.models.codecs.messages.foreign import convert_fields, drop_foreign_fields
 from holdfast.models.codecs.messages.tools import replace_typed_tools

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.agents import Responder
-from holdfast.artifacts import SessionArtifacts
+from holdfast.artifacts.service import SessionArtifacts
 from holdfast.context.dialects import Dialect, check_dialect
 from holdfast.context.settings import parse
 from holdfast.domain.interruptions import HEARD, parse_heard

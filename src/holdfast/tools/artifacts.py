@@ -19,7 +19,7 @@ from holdfast.domain.artifact import LOADER, Artifact, parse_result_name
 from holdfast.domain.messages import Part
 from holdfast.errors import ArtifactNotFound, InvalidRequest
 from holdfast.limits import LISTED_ARTIFACTS, LOADED_IMAGE_BYTES
-from holdfast.secrets import Guard
+from holdfast.secrets.guard import Guard
 from holdfast.tools.context import ToolContext
 from holdfast.tools.functions import tool_from
 from holdfast.tools.tool import Tool, Toolset

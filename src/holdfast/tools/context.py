@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.artifacts import SessionArtifacts
+from holdfast.artifacts.service import SessionArtifacts
 from holdfast.domain.session import Entry
 from holdfast.domain.state import (
     Change,

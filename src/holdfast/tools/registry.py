@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.secrets import Guard
+from holdfast.secrets.guard import Guard
 from holdfast.tools.artifacts import add_artifact_tools
 from holdfast.tools.functions import make_toolset
 from holdfast.tools.mcp.servers import McpServers

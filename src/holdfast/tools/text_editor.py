@@ -31,7 +31,7 @@ from holdfast.models.codecs.messages.tools import (
     UNDOING_TYPES,
     make_editor_function,
 )
-from holdfast.secrets import Guard
+from holdfast.secrets.guard import Guard
 from holdfast.tools.artifacts import AUTHOR, mask_secrets
 from holdfast.tools.context import ToolContext
 from holdfast.tools.tool import Tool, ToolRefusal, Toolset

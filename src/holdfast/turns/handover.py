@@ -22,7 +22,7 @@ from holdfast.domain.session import TRANSFERRED, Entry, Session
 from holdfast.errors import InvalidRequest
 from holdfast.limits import SPEAKER_BEHIND, TRANSFERS
 from holdfast.log.align import Plan
-from holdfast.models import get_upstream_origin
+from holdfast.models.limited import get_upstream_origin
 from holdfast.tools.tool import Toolset, relax_choice
 from holdfast.turns.prompt import check_body
 from holdfast.turns.turn import Turn

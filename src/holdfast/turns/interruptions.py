@@ -34,7 +34,7 @@ from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import HeardMismatch, InvalidRequest, NoReply
 from holdfast.limits import INTERRUPTED_BEHIND
 from holdfast.log.align import Mode, Plan
-from holdfast.models import ModelRequest
+from holdfast.models.base import ModelRequest
 from holdfast.stores.base import Store
 from holdfast.stores.walk import ENTRIES
 from holdfast.turns.turn import Turn, TurnRequest

@@ -35,18 +35,14 @@ from holdfast.errors import (
 )
 from holdfast.limits import MODEL_TRAILING_CHUNKS
 from holdfast.log.items import Delta, has_content
-from holdfast.models import (
-    Call,
-    ModelRequest,
-    TokenUsage,
-    closing,
-    get_upstream_origin,
-    make_too_long_error,
-    read_usage,
-    stream_deltas,
-)
+from holdfast.models.base import ModelRequest, closing
 from holdfast.models.codecs.messages.betas import check_native_fields
 from holdfast.models.codecs.messages.foreign import convert_fields
+from holdfast.models.collect import TokenUsage, read_usage
+from holdfast.models.deltas import stream_deltas
+from holdfast.models.failures import make_too_long_error
+from holdfast.models.health import Call
+from holdfast.models.limited import get_upstream_origin
 from holdfast.turns.interruptions import address_model
 from holdfast.turns.prompt import add_tools, build_prompt, check_body, to_sendable
 from holdfast.turns.refusals import Refusals

@@ -35,7 +35,7 @@ from holdfast.errors import ArtifactNotFound, BudgetTooSmall, InvalidRequest, Se
 from holdfast.limits import INLINE_MESSAGES, INSTRUCTED_ARTIFACT_BYTES
 from holdfast.media.outgoing import prepare_for_model
 from holdfast.memory.checks import find_owners
-from holdfast.models import ModelRequest
+from holdfast.models.base import ModelRequest
 from holdfast.models.codecs.messages import requests as messages_api
 from holdfast.models.codecs.messages.foreign import are_plain, drop_foreign_fields
 from holdfast.models.codecs.messages.tools import add_betas, get_instruction, replace_typed_tools

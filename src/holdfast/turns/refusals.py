@@ -19,7 +19,8 @@ from holdfast.domain.profiles import get_profile, list_changes
 from holdfast.domain.refusals import Refusal, read_refusals
 from holdfast.errors import ContextTooLong, HoldfastError, ModelError, ModelRejected
 from holdfast.limits import REFUSED_A_TURN
-from holdfast.models import ModelRequest, encode_request
+from holdfast.models.base import ModelRequest
+from holdfast.models.codecs.chat import encode_request
 from holdfast.models.codecs.messages.blocks import find_part, map_blocks
 from holdfast.models.codecs.responses.items import map_items
 from holdfast.models.refusals import find_place, learn_media, learn_rule, read_reason, read_words

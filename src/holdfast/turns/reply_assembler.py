@@ -21,8 +21,8 @@ from holdfast.domain.state import TEMP
 from holdfast.errors import HoldfastError, InvalidRequest, ModelError, ModelRejected
 from holdfast.limits import ARTIFACTS_NAMED, ERROR_CHARS, METADATA_BYTES, MODEL_TRAILING_CHUNKS
 from holdfast.log.items import CallArguments, CallStart, Delta, Finish, Head, Opaque, Text, Usage, has_content
-from holdfast.models import Collector
 from holdfast.models.codecs.chat import split_message
+from holdfast.models.collect import Collector
 from holdfast.numbers import add_numbers
 from holdfast.stores.log import Appended
 from holdfast.tools.tool import relax_choice

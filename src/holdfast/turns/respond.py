@@ -26,8 +26,8 @@ from holdfast.domain.session import STEP, UNDELIVERED, Entry
 from holdfast.errors import ModelError
 from holdfast.log.items import Delta, Finish, Head, Text, Usage
 from holdfast.media.outgoing import restore_entries
-from holdfast.models import Collector
 from holdfast.models.codecs.chat import split_message
+from holdfast.models.collect import Collector
 from holdfast.turns.model_call import build_call, call_model, make_call_record
 from holdfast.turns.reply_assembler import (
     ReplyAssembler,

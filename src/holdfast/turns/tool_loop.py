@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from holdfast import faults
-from holdfast.artifacts import SessionArtifacts
+from holdfast.artifacts.service import SessionArtifacts
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.messages import ToolCall
 from holdfast.domain.session import Entry

@@ -20,7 +20,7 @@ from typing import BinaryIO, Final, NamedTuple
 from holdfast.errors import InvalidRequest, SecretBlocked, TooLarge
 from holdfast.limits import MIB, WORKSPACE_COMMIT_BYTES, WORKSPACE_FILE_BYTES, WORKSPACE_NAMED
 from holdfast.safe_names import is_safe_name, make_safe_name
-from holdfast.secrets import Hit
+from holdfast.secrets.redactor import Hit
 
 PER_USER_FILES: Final = ("MEMORY.md", "DREAMS.md")
 """Names of files that each user may have in a separate version, which other users do not see."""

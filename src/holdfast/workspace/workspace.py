@@ -28,7 +28,9 @@ from holdfast.limits import (
 )
 from holdfast.numbers import check_whole
 from holdfast.safe_names import is_safe_name, make_safe_name
-from holdfast.secrets import CREDENTIALS, Guard, Hit, Redactor, make_redactor
+from holdfast.secrets.guard import Guard
+from holdfast.secrets.redactor import Hit, Redactor, make_redactor
+from holdfast.secrets.rules import CREDENTIALS
 from holdfast.stores.checks import check_id
 from holdfast.workspace.files import (
     ATTRIBUTES,

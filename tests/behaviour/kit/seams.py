@@ -25,12 +25,12 @@ from click.testing import CliRunner, Result
 
 import holdfast
 from holdfast.cli import commands
-from holdfast.config import load_settings
+from holdfast.config.loader import load_settings
 from holdfast.context import escaping
 from holdfast.engine.session_lock import LEASE
 from holdfast.faults import inject
 from holdfast.hooks.transcripts import find_transcripts
-from holdfast.models import LimitedModel
+from holdfast.models.limited import LimitedModel
 from holdfast.server.inspector import live
 from holdfast.server.replies import make_failure_reply
 from holdfast.sessions.memory_files import open_memory_files

@@ -15,8 +15,8 @@ from holdfast.config.gateway import Gateway as Settings
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import ModelUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.models import Collector, to_chunks
 from holdfast.models.codecs.chat import ChatDecoder
+from holdfast.models.collect import Collector, to_chunks
 from holdfast.server.app import make_app
 
 Data = dict[str, Any]

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from holdfast.errors import ModelUnavailable
-from holdfast.models import to_chunks
+from holdfast.models.collect import to_chunks
 from holdfast.wire.openai import to_chat_message
 from tests.service.simulator.gateway import CHAT, Answer, Gateway
 from tests.unit.dialect_rules import openai as refused

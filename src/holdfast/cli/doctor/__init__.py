@@ -76,8 +76,8 @@ def run_checks(flags: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[Fin
     """
     from holdfast.cli.doctor import config as about_config
     from holdfast.cli.doctor import index, machine, store, upstream
-    from holdfast.config import load_settings
     from holdfast.config.build import build_python_settings
+    from holdfast.config.loader import load_settings
 
     yield machine.check_python()
     yield machine.check_distribution()

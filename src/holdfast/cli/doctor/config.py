@@ -9,7 +9,7 @@ from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
+    from holdfast.config.model import Config
     from holdfast.errors import ConfigError
 
 CHECK = "config"
@@ -18,7 +18,7 @@ CHECK = "config"
 def check_file(flag: str | None, env: Mapping[str, str]) -> Iterator[Finding]:
     """Check the configuration file. Yield a finding for each error and each warning, or a single `ok` finding if the file is valid."""
     from holdfast.cli.serve import prepare_server
-    from holdfast.config import check_config
+    from holdfast.config.check import check_config
 
     found = check_config(flag, env, prepare=prepare_server).data
     for problem in found["problems"]:
@@ -57,7 +57,7 @@ def check_host(config: Config) -> Finding:
 def check_limits(config: Config) -> Finding:
     """Report the limits that the server applies."""
     from holdfast import limits
-    from holdfast.config import resolve_llm
+    from holdfast.config.resolve import resolve_llm
     from holdfast.durations import format_duration
     from holdfast.sections import format_size
     from holdfast.server.limits import BODY_SECONDS

@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
+    from holdfast.config.model import Config
     from holdfast.indexes.report import IndexReport
     from holdfast.indexes.settings import IndexSettings
 

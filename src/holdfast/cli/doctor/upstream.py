@@ -19,8 +19,8 @@ from holdfast.cli.terminal import format_line
 from holdfast.models.anthropic import make_headers, normalize_path
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
     from holdfast.config.llms import LLMSettings
+    from holdfast.config.model import Config
 
 CHECK = "upstream"
 TIMEOUT_SECONDS = 3.0
@@ -54,7 +54,7 @@ def _list_endpoints(config: Config) -> list[tuple[list[str], LLMSettings]]:
 
     Models with the same URL, key and headers share an entry. For a fallback, the name includes the models that it replaces.
     """
-    from holdfast.config import resolve_llm
+    from holdfast.config.resolve import resolve_llm
 
     for_whom: dict[str, list[str]] = {}
     for name, entry in config.llms.items():

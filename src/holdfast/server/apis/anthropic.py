@@ -10,7 +10,6 @@ from starlette.types import Scope
 
 from holdfast.domain.messages import Message as ChatMessage
 from holdfast.log.items import Delta
-from holdfast.models import Collector
 from holdfast.models.codecs.chat import ChatDecoder
 from holdfast.models.codecs.messages.betas import HEADER, check_refused_fields, list_betas
 from holdfast.models.codecs.messages.blocks import decode_messages, decode_system
@@ -27,6 +26,7 @@ from holdfast.models.codecs.messages.events import Block, Event, fold_events
 from holdfast.models.codecs.messages.reply_encoder import ReplyEncoder, encode_events, format_usage
 from holdfast.models.codecs.messages.requests import decode_fields
 from holdfast.models.codecs.messages.tools import apply_tool_changes
+from holdfast.models.collect import Collector
 from holdfast.server.apis.api_format import EventEncoder, ParsedRequest
 from holdfast.server.replies import Reply, request_id
 from holdfast.turns.turn import Turn

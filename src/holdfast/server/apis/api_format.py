@@ -14,7 +14,7 @@ from holdfast.domain.compaction import CompactionOrder
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, Session
 from holdfast.log.items import Delta, Progress
-from holdfast.models import Collector
+from holdfast.models.collect import Collector
 from holdfast.server.replies import Reply
 from holdfast.turns.turn import Turn, TurnWarning
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.log.items import Delta, Finish, Progress, Text, Usage
-from holdfast.models import Collector
 from holdfast.models.codecs.chat import ChatEncoder
+from holdfast.models.collect import Collector
 from holdfast.server.apis.api_format import EventEncoder, ParsedRequest
 from holdfast.server.replies import Reply
 from holdfast.turns.model_call import PROGRESS

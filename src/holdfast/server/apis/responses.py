@@ -10,11 +10,11 @@ import msgspec
 
 from holdfast.domain.compaction import CompactionOrder
 from holdfast.log.items import Delta, Usage
-from holdfast.models import Collector
 from holdfast.models.codecs.responses.encoder import Event, ResponseEvents, ResponseHead, decode_reply, encode_events
 from holdfast.models.codecs.responses.ids import Place
 from holdfast.models.codecs.responses.notes import parse_note
 from holdfast.models.codecs.responses.requests import ResponsesRequest, decode_request
+from holdfast.models.collect import Collector
 from holdfast.server.apis.api_format import BackgroundEncoder, ParsedRequest
 from holdfast.server.replies import Reply
 from holdfast.server.response_recordings import Recordings

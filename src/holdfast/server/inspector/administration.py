@@ -15,7 +15,8 @@ from holdfast.domain.objects import Id, NonEmpty
 from holdfast.durations import format_duration
 from holdfast.errors import HoldfastError
 from holdfast.log.align import Mode
-from holdfast.models import LimitedModel, Upstream
+from holdfast.models.health import Upstream
+from holdfast.models.limited import LimitedModel
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import call_route
 from holdfast.server.inspector.frame import GLOBALS, PageQuery, Pages, Values

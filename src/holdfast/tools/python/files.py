@@ -16,8 +16,8 @@ from typing import Any, Final
 import anyio.to_thread
 import msgspec
 
-from holdfast.artifacts import SessionArtifacts
 from holdfast.artifacts.blobs import CHUNK
+from holdfast.artifacts.service import SessionArtifacts
 from holdfast.domain.artifact import USER, Artifact, check_name
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import ARTIFACT_NAME_BYTES, PYTHON_KEEP_SECONDS, PYTHON_RESTORED, PYTHON_RESTORED_BYTES
