@@ -130,7 +130,7 @@ def format_strategies() -> str:
     for name, strategy in STRATEGIES.items():
         rows.append((f"`{name}`{' (default)' if name == DEFAULT_STRATEGY else ''}", "", "", "", strategy.about))
         for key, what in strategy.keys.items():
-            if what.kind not in ("clearing", "switch"):
+            if what.kind not in ("clearing", "switch") and key != "facts":
                 kind = f"{_KINDS[what.kind]}, from {what.low}" if what.kind == "integer" else _KINDS[what.kind]
                 rows.append(("", f"`{key}`", kind, _format_default(what.default), what.about))
     return _format_table(("strategy", "key", "type", "default", "meaning"), rows)
