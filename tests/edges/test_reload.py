@@ -114,13 +114,15 @@ async def test_turn_fails_over_to_the_fallback_it_began_with(tmp_path: Path) -> 
         }
         return f"llms: {json.dumps(llms)}\nagents: {{a: {{}}}}\n"
 
-    async with ScriptedUpstream([down]) as first, ScriptedUpstream(["b here"]) as second:
+    async with ScriptedUpstream([down]) as first, ScriptedUpstream(["b here"] * 2) as second:
         async with running_server(tmp_path, files("old-b")) as served:
             asked = asyncio.create_task(served.post(make_request("s")))
             await first.until(lambda: first.requests)
             await served.reload(files("new-b"))
             gate.open()
             assert (await asked).json()["choices"][0]["message"]["content"] == "b here"
+            assert (await served.post(make_request("t"))).status_code == 200
+        assert len(first.requests) == 1  # what is known of its health outlives the change
         assert second.requests[0].body["model"] == "old-b"
 
 

@@ -151,3 +151,38 @@ async def test_a_list_of_tools_is_read_to_its_last_page() -> None:
     async with gateway(lambda _: "ok", stub(args=["-c", PAGED])) as served:
         await served.chat("Go", None, model="a")
         assert names(served) == {f"stub_tool{at}" for at in range(5)}
+
+
+OLDER = """
+import json, sys
+
+def send(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+names = ["first"]
+for line in sys.stdin:
+    asked = json.loads(line)
+    method = asked.get("method")
+    if method == "initialize":
+        told = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}}, "serverInfo": {"name": "o", "version": "1"}}
+        send(id=asked["id"], result=told)
+    elif method == "tools/list":
+        send(id=asked["id"], result={"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]})
+        if names == ["first"]:
+            names.append("second")
+            send(method="notifications/progress", params={"progressToken": 7, "progress": 1})
+            send(method="notifications/unheard_of", params={})
+            send(method="notifications/tools/list_changed")
+    elif "id" in asked:
+        send(id=asked["id"], error={"code": -32601, "message": "unknown"})
+"""
+
+
+async def test_a_server_of_an_older_version_says_that_its_tools_changed() -> None:
+    """It also sends what nobody asked for."""
+    async with gateway(lambda _: "ok", stub(args=["-c", OLDER])) as served:
+        for _ in range(200):
+            await served.chat("Go", None, model="a")
+            if len(names(served)) == 2:
+                break
+        assert names(served) == {"stub_first", "stub_second"}

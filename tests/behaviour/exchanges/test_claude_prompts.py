@@ -128,6 +128,11 @@ async def test_media(x: Exchange) -> None:
         {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "mp3"}},
         {"type": "video_url", "video_url": {"url": "https://example.com/a.mp4"}},
         {"type": "unheard_of", "x": 1},
+        {
+            "type": "document",
+            "source": {"type": "text", "media_type": "text/plain", "data": "Hi."},
+            "context": "A note.",
+        },
     ):
         await chat(x, [user([text("What is it?"), part])])
     shown = [text("Here."), {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}]

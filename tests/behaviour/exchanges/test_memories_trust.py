@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from holdfast.testing import Reply
+from tests.behaviour.kit import user
 from tests.behaviour.kit.exchanges import DATABASES, Exchange, exchange
 from tests.behaviour.kit.memory_exchanges import MEMORIES, change, keep, review
 
@@ -208,6 +209,11 @@ async def test_what_a_reply_cites_is_not_the_words_of_the_user(x: Exchange) -> N
         await x.served.chat("Keep that.", session_id=f"s{number}", user=f"u{number}", model="guide")
         x.seen["default"] = len(x.served.upstream.requests)
         await x.rows(MEMORIES, "content", "origin", "status", "sources", user_id=f"u{number}")
+    cited = [row for _ in range(4) for row in (user("Hi."), {"role": "assistant", **CITING[1]})]
+    await x.served.rest.given("many", *cited, user="eve")
+    await x.served.chat("Keep that.", session_id="many", user="eve", model="guide")
+    x.seen["default"] = len(x.served.upstream.requests)
+    await x.rows(MEMORIES, "origin", "sources", user_id="eve")  # the newest three
     for number, decision in ((1, "reject"), (2, "accept")):
         (held,) = await x.rows(MEMORIES, "id", user_id=f"u{number}")
         await review(x, held["id"], decision)

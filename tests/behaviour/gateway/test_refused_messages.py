@@ -77,6 +77,13 @@ async def test_a_part_that_the_error_names_is_left_out_and_the_rest_of_its_messa
         assert served.upstream.requests[3].body["messages"][2]["content"][1] == BROKEN
 
 
+async def test_the_current_message_is_sent_although_it_was_refused(world: World) -> None:
+    async with world.gateway(["fine"]) as served:
+        session = await served.rest.given("s", *PAST)
+        await session.annotate(2, refused_by=["default"])
+        assert (await session.context())["messages"][2]["content"][1] == BROKEN
+
+
 async def test_more_parts_than_one_turn_leaves_out_are_left_out_in_the_next(world: World) -> None:
     async with world.gateway(refusing("messages[{at}].content[1]")) as served:
         await served.rest.given("s", *PAST * 10)

@@ -516,6 +516,8 @@ async def test_a_finished_background_response_is_not_cancelled() -> None:
     async with gateway(["One.", "Two."]) as served:
         started = await served.openai.responses.create(model="gpt-4o", input="Count.", background=True)
         [event async for event in await served.openai.responses.retrieve(started.id, stream=True)]
+        (session,) = await served.rest.sessions()
+        await served.rest.session(session["id"]).append({"role": "note", "origin": 1})
         assert (await served.openai.responses.cancel(started.id)).output_text == "One."
         assert (await served.openai.responses.retrieve(started.id)).status == "completed"
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -52,6 +55,22 @@ async def test_prompts_are_rebuilt_after_a_restart_with_other_settings(world: Wo
         session = hf.session("trip", "ada")
         for turn, messages in enumerate(sent):
             assert (await session.context(at_turn=turn))["messages"] == messages
+
+
+@through("library")
+async def test_what_another_version_saved_of_a_prompt_is_not_used(world: World) -> None:
+    config, url = "context: {strategy: token_window, budget: 400}", f"sqlite:///{world.folder}/s.db"
+    async with world.open(config, store=url, script=reply) as hf:
+        session, _ = await run(hf)
+        before = await session.context()
+    with closing(sqlite3.connect(world.folder / "s.db")) as db, db:
+        ((data,),) = db.execute("SELECT data FROM saved_views").fetchall()
+        newer = re.sub(rb'"version":(\d+)', lambda one: b'"version":%d' % (int(one[1]) + 1), data)
+        assert len(newer) == len(data)
+        # The second byte is the place of the first entry without gaps.
+        db.execute("UPDATE saved_views SET data = ?", (newer[:1] + bytes([newer[1] + 2]) + newer[2:],))
+    async with world.open(config, store=url) as hf:
+        assert (await hf.session("trip", "ada").context())["messages"] == before["messages"]
 
 
 async def test_calls_are_listed_page_by_page(world: World) -> None:

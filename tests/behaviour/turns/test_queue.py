@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Gate, Reply
-from tests.behaviour.kit import World, fresh_store, inject, refused, texts, through, until, user
+from tests.behaviour.kit import World, count_waiting, fresh_store, inject, refused, texts, through, until, user
 
 DOORS = ("library", "connect", "rest")
 
@@ -354,3 +354,17 @@ async def test_a_turn_that_nobody_overtook_continues_after_a_late_renewal(world:
         turn.add("A")
         await turn.end()
         assert texts(await session.messages()) == ["a", "A"]
+
+
+@through("library")
+async def test_a_turn_that_is_cancelled_when_it_becomes_first_blocks_no_other(world: World) -> None:
+    async with world.open("gateway: {queue_timeout: 5s}") as hf:
+        session = await hf.native.session("s")
+        async with session.turn("a") as turn:
+            turn.add("re: a")
+            waiting = asyncio.create_task(session.turn("b").__aenter__())
+            await until(lambda: count_waiting(hf.native) == 1)
+        assert waiting.cancel()
+        async with session.turn("c") as turn:
+            turn.add("re: c")
+        assert texts(await hf.session("s").messages()) == ["a", "re: a", "c", "re: c"]
