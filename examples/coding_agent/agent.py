@@ -1,7 +1,7 @@
 """A coding agent: the model writes Python, the code runs in a process of its session, and files become artifacts.
 
 Needs Linux with Landlock and seccomp, which block the network, other processes and all files except the session's. `holdfast doctor`
-checks whether your system has them. docs/python-sandbox.md says what they do not block.
+checks whether your system has them. docs/python.md#the-sandbox says what they do not block.
 """
 
 from __future__ import annotations

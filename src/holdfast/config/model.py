@@ -33,7 +33,7 @@ class Python(PythonSettings, frozen=True, kw_only=True):
     """The tool `python`."""
 
     enabled: bool = False
-    """Enable the tool. It runs code written by a model on this machine. docs/python-sandbox.md describes the sandbox."""
+    """Enable the tool. It runs code written by a model on this machine. docs/python.md#the-sandbox describes the sandbox."""
 
     def __post_init__(self) -> None:
         """Do not check the fields: the loader does, and reports a mistake with its line."""

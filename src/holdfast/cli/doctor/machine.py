@@ -98,7 +98,7 @@ def check_sandbox(settings: PythonSettings | None) -> Finding:
     try:
         check_platform(settings)
     except PythonUnavailable as error:
-        remedy = "the server does not start: see docs/python-sandbox.md, or set python.enabled: false"
+        remedy = "the server does not start: see docs/python.md#the-sandbox, or set python.enabled: false"
         return fail("sandbox", str(error), remedy)
     if not found.missing:
         return ok("sandbox", f"the tool python is enabled; {features}")
