@@ -84,7 +84,7 @@ def describe_type(info: inspect.Type, form: str | None = None) -> str:  # noqa: 
         case inspect.LiteralType(values=values):
             return ", ".join(f"`{value}`" for value in values)
         case inspect.BoolType():
-            return "true, false"
+            return "boolean"
         case inspect.FloatType() if form == "duration":
             return f"duration, {_format_least(info.ge, format_duration)} to {format_duration(info.le or 0)}"
         case inspect.IntType() if form == "size":
@@ -95,8 +95,8 @@ def describe_type(info: inspect.Type, form: str | None = None) -> str:  # noqa: 
             return "URL" if form == "url" else "string"
         case inspect.VarTupleType():
             items = describe_type(*unwrap_type(info.item_type))
-            several = "strings" if items == "string" else items
-            return f"one of {several}, or a list" if form == "names" else f"list of {several}"
+            several = "strings" if items == "string" and form != "names" else items
+            return f"{several} or list" if form == "names" else f"list of {several}"
         case inspect.DictType():
             inner, of = unwrap_type(info.value_type)
             return "mapping" if isinstance(inner, inspect.AnyType) else f"mapping of {describe_type(inner, of)}s"
