@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.behaviour.kit import assistant, calls, result, user
+from tests.behaviour.kit import assistant, calls, result, system, user
 from tests.behaviour.kit.exchanges import DATABASES, Exchange, exchange
 
 AGENTS = """agents:
@@ -41,6 +41,8 @@ HEARD: list[tuple[list[Any], dict[str, Any]]] = [
     *((PARTS, {"chars": number}) for number in (0, 3, 6, 9, 19)),
     *((MUTE, {"chars": number}) for number in (0, 5, 12, 13, 15, 30)),
     *((CJK, {"ms": number}) for number in (1, 100, 300, 500)),
+    ([*REPLY, system("Be brief.")], {"chars": 20}),
+    ([*REPLY[:4], assistant("Dinner is ready.", turn_id=1)], {"chars": 6}),
     ([user("Where?")], {}),
     ([], {}),
 ]
