@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.behaviour.kit.voice import CONTENTS, PLAIN
+from tests.behaviour.kit.voice import CONTENTS, JOKE, PLAIN
 from tests.edges.server import Served, gateway
 
 ONE = "/v1/sessions/s"
@@ -180,3 +180,12 @@ async def test_edited_record_is_numbered_by_the_log() -> None:
         found = await history(served)
         assert [one["turn_id"] for one in found] == [2, 2, 3, 3]
         assert found[2] == edited
+
+
+async def test_messages_api_supports_interruptions() -> None:
+    async with gateway([JOKE, "A story."]) as (served, _):
+        for more in ({}, {"interrupt": {"chars": 22}}):
+            body = {"session_id": "s", "max_tokens": 100, "messages": [{"role": "user", "content": "Hi"}], **more}
+            answer = await served.http.post("/v1/messages", json=body)
+            assert answer.status_code == 200, answer.text
+        assert [one["content"] for one in await history(served)] == ["Hi", JOKE[:22], "Hi", "A story."]

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.session import Ending
-from holdfast.errors import SessionExists
 from holdfast.holdfast import Holdfast
 from holdfast.stores.base import Store
 from holdfast.stores.verify import verify
@@ -97,56 +95,3 @@ async def test_an_export_reveals_nothing_about_erased_messages(source: Holdfast,
     assert not (await target.import_(exported)).changed
     assert not (await source.import_(exported)).changed
     assert await source.store.get(ref) == session
-
-
-@pytest.mark.parametrize("retired", [False, True])
-async def test_the_second_import_changes_nothing(source: Holdfast, target: Holdfast, retired: bool) -> None:
-    """Neither version nor anything else; one that differs in anything is installed."""
-    ref = await grow_session(source, 3)
-    exported = await source.export(ref, retired=retired, calls=retired)
-    first = await target.import_(exported)
-    before = await target.store.get(ref)
-    again = await target.import_(exported)
-    assert first.changed
-    assert (again.changed, again.replaced, again.session) == (False, False, before)
-    bare = {"id": ref.id, "user_id": ref.user_id, **{name: exported[name] for name in ("messages", "system_messages")}}
-    bare |= {name: exported[name] for name in ("agent", "state", "metadata", "ttl")}
-    assert not (await target.import_(bare)).changed
-    different: list[dict[str, Any]] = [{"state": {"x": 1}}, {"updated_at": 5}, {"usage": {"calls": 99}}, {"ttl": 10**9}]
-    different.append(
-        {"messages": [{**exported["messages"][0], "pinned": True, "content": "new"}, *exported["messages"][1:]]}
-    )
-    for at, change in enumerate(different):
-        arrival = await target.import_({**exported, **change}, replace=True)
-        assert (arrival.changed, arrival.replaced) == (True, True), change
-        assert arrival.session.version == before.version + 1 + at
-
-
-async def test_a_continued_session_is_replaced_only_on_request(source: Holdfast, target: Holdfast) -> None:
-    """An older export would remove newer messages, so it is rejected and nothing is written."""
-    ref = await grow_session(source, 5)
-    exported = await source.export(ref, retired=True)
-    arrival = await target.import_(exported)
-    await target.handle(arrival.session).append("one more thing")
-    before = await target.store.get(ref)
-    with pytest.raises(SessionExists):
-        await target.import_(exported)
-    assert await target.store.get(ref) == before
-    assert (await target.import_(exported, replace=True)).replaced
-    assert (await target.store.get(ref)).messages == before.messages - 1
-
-
-async def test_a_closed_session_stays_closed(source: Holdfast, target: Holdfast) -> None:
-    """With its end; a message opens it again, as it would have."""
-    ref = await grow_session(source, 1)
-    ending = Ending(
-        id="e", user_id=ref.user_id, session_id=ref.id, withdrawn=False, reason="cap", ended_at=77, due_at=77
-    )
-    await source.engine.life.store.end(ending)
-    exported = await source.export(ref)
-    assert (exported["status"], exported["ended_at"], exported["end_reason"]) == ("closed", 77, "cap")
-    arrival = await target.import_(exported)
-    assert (arrival.session.status, arrival.session.ended_at, arrival.session.end_reason) == ("closed", 77, "cap")
-    assert not (await target.import_(exported)).changed
-    await target.handle(arrival.session).append("hello again")
-    assert (await target.store.get(ref)).status == "active"

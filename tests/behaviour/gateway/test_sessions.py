@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import Gate, Reply, ScriptedUpstream
-from tests.behaviour.kit import Served, assistant, bearer, count_waiting, gateway, system, user
+from holdfast.testing import Gate, Reply
+from tests.behaviour.kit import Served, assistant, bearer, gateway, system, user
 
 
 def reply_to_last(body: dict[str, Any]) -> str:
@@ -304,41 +304,6 @@ async def test_unbuildable_prompt_creates_no_session(fields: dict[str, Any], key
         assert (await served.http.get("/v1/sessions/s")).status_code == 404
         assert served.upstream.requests == []
         assert (await served.chat("a", headers=key))["session"]["version"] == 2
-
-
-# -- queueing ----------------------------------------------------------------
-
-
-async def queue_second_request(upstream: ScriptedUpstream, gate: Gate, served: Served) -> list[Any]:
-    first = asyncio.create_task(served.chat("a"))
-    await upstream.until(lambda: upstream.requests)
-    second = asyncio.create_task(served.chat("b"))
-    # Another session does not wait; by then the second request has arrived.
-    await served.chat("elsewhere", "other")
-    assert len(upstream.requests) == 2
-    gate.open()
-    return list(await asyncio.gather(first, second))
-
-
-async def test_two_requests_on_one_session_are_queued() -> None:
-    """The second sees the first reply; other sessions do not wait."""
-    gate = Gate()
-    script = [Reply(text="first", hold=gate), "other", "second"]
-    async with gateway(script) as served:
-        await queue_second_request(served.upstream, gate, served)
-        assert await contents(served) == ["a", "first", "b", "second"]
-        assert [message["content"] for message in served.upstream.requests[2].body["messages"]] == ["a", "first", "b"]
-        assert count_waiting(served.native) == 0
-
-
-async def test_many_concurrent_requests_keep_logs_separate() -> None:
-    """Each session's log is complete and in pairs."""
-    async with gateway(reply_to_last) as served:
-        await asyncio.gather(*(served.chat(f"{name}{at}", name) for at in range(8) for name in ("x", "y", "z")))
-        for name in ("x", "y", "z"):
-            log = await contents(served, name)
-            assert sorted(log[::2]) == [f"{name}{at}" for at in range(8)]
-            assert log[1::2] == [f"re: {text}" for text in log[::2]]
 
 
 async def test_chat_never_moves_a_session() -> None:
