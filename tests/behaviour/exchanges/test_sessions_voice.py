@@ -36,7 +36,16 @@ HEARD: list[tuple[list[Any], dict[str, Any]]] = [
         for more in ({"content": "x", "chars": 1}, {"total_ms": 5}, {"ms": 5, "total_ms": 0}, {"chars": -1})
     ),
     *((REPLY, {"chars": 20, "turn_id": turn, "timestamp": 77}) for turn in (0, 1)),
-    *((SOON, more) for more in ({"chars": 18, "return_session": True}, {"chars": 3}, {"turn_id": 0, "chars": 18}, {})),
+    *(
+        (SOON, more)
+        for more in (
+            {"chars": 18, "return_session": True},
+            {"chars": 12},
+            {"chars": 3},
+            {"turn_id": 0, "chars": 18},
+            {},
+        )
+    ),
     *((OPEN, more) for more in ({}, {"chars": 3}, {"chars": 0}, {"turn_id": 0})),
     *((PARTS, {"chars": number}) for number in (0, 3, 6, 9, 19)),
     *((MUTE, {"chars": number}) for number in (0, 5, 12, 13, 15, 30)),

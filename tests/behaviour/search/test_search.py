@@ -93,6 +93,9 @@ async def test_a_hit_shows_the_words_and_what_is_around_it(world: World) -> None
         around = hit.get("neighbours") or hit
         assert [one["text"] for one in around["after"]] == ["Noted: the gate."]
         assert around["before"] == []
+        hit = (await hf.search("ginger", user="ada", neighbours=2))[0]
+        around = hit.get("neighbours") or hit
+        assert [one["text"] for one in around["before"]] == ["Noted: the gate.", "And kelp soup, please."]
         await given(hf, "t", "東京の鍵は赤い。", "はい。")
         hit = (await hf.search("東京", user="ada"))[0]
         assert [hit["snippet"][start:stop] for start, stop in hit["highlights"]] == ["東京"]
