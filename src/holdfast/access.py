@@ -10,12 +10,12 @@ import hashlib
 import hmac
 import re
 from base64 import b32encode
-from typing import Final
+from typing import Any, Final, Literal, Self
 
 import msgspec
 
 from holdfast.domain.objects import make_object
-from holdfast.stores.keys import ApiKey, KeyRights, Role
+from holdfast.stores.keys import ApiKey, KeyFields, KeyRights, Role
 
 ROLES: Final[tuple[Role, ...]] = ("read", "write", "admin")
 """All roles, from the least to the most powerful. Each role includes the ones before it."""
@@ -41,6 +41,19 @@ class Principal(KeyRights, frozen=True, kw_only=True):
     def has_role(self, role: Role) -> bool:
         """Return True if the principal has at least this role."""
         return ROLES.index(self.role) >= ROLES.index(role)
+
+
+class ApiKeyObject(KeyFields, frozen=True, kw_only=True):
+    """An API key, without its secret text."""
+
+    object: Literal["api_key"] = "api_key"
+    status: Literal["valid", "expired", "revoked"]
+
+    @classmethod
+    def from_key(cls, stored: ApiKey, now: int, /, **more: Any) -> Self:
+        """Convert a stored key to its JSON object, with the status that it has now."""
+        unusable: Literal["expired", "revoked"] = "expired" if stored.revoked_at is None else "revoked"
+        return make_object(cls, stored, status="valid" if is_usable_key(stored, now) else unusable, **more)
 
 
 class NewKey(msgspec.Struct, frozen=True):

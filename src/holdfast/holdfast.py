@@ -224,7 +224,8 @@ class Holdfast(Sessions):
             store = await self._open_store()
             try:
                 store = self._add_steps(store)
-                artifacts = self._make_artifact_service(store)
+                blobs = open_blobs(self._artifacts, self.url, store, self.clock)
+                artifacts = ArtifactService(store, blobs, self.clock, self._artifacts)
                 await self.tool_registry.open()
             except BaseException:
                 await store.close()
@@ -338,11 +339,6 @@ class Holdfast(Sessions):
             indexes=self._indexes,
         )
         return add_steps(store, steps)
-
-    def _make_artifact_service(self, store: Store) -> ArtifactService:
-        """Create the service for the artifacts of a store's tenant."""
-        blobs = open_blobs(self._artifacts, self.url, store, self.clock)
-        return ArtifactService(store, blobs, self.clock, self._artifacts)
 
     async def close(self) -> None:
         """Finish running writes, then release the models and the store. Closing twice is allowed."""

@@ -206,7 +206,10 @@ class HoldfastHistoryProvider(HistoryProvider):
         seqs = [seq for source in built.sources if source.kind == "entry" for seq in source.seqs]
         input_seqs = {piece.seq for piece in own}
         entries = await read_entries(run, handle, [*seqs, *input_seqs])
-        pieces = _load_working_set(built, entries, _list_answered(given))
+        contents = [content for message in given for content in message.contents]
+        calls = [content.function_call for content in contents if content.type in APPROVALS]
+        answers = [*(content for content in contents if content.type in RESULTS), *(call for call in calls if call)]
+        pieces = _load_working_set(built, entries, {answer.call_id for answer in answers if answer.call_id})
         if own:
             context.input_messages = _choose_input(given, own, pieces)
             context.metadata[self._stored_key] = context.input_messages
@@ -472,14 +475,6 @@ def _choose_input(messages: Sequence[Message], own: Sequence[_Piece], pieces: Se
         else:
             chosen += [message for message, _ in _join(piece for piece in parts if piece is not None)]
     return chosen
-
-
-def _list_answered(messages: Iterable[Message]) -> set[str]:
-    """Return the ids of the calls that messages answer by a result, or whose approval they contain."""
-    contents = [content for message in messages for content in message.contents]
-    calls = [content.function_call for content in contents if content.type in APPROVALS]
-    answers = [*(content for content in contents if content.type in RESULTS), *(call for call in calls if call)]
-    return {answer.call_id for answer in answers if answer.call_id}
 
 
 def _join(pieces: Iterable[_Piece]) -> list[tuple[Message, list[_Piece]]]:

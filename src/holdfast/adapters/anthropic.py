@@ -39,7 +39,8 @@ class HoldfastMemoryTool(BetaAsyncAbstractMemoryTool):
 
     async def _run(self, command: Callable[[holdfast.MemoryFiles], Awaitable[str]]) -> str:
         async def work(hf: holdfast.Holdfast) -> str:
-            return await command(_open_files(hf, self._user_id, self._agent))
+            labels = (FILES,) if self._agent is None else (FILES, self._agent)
+            return await command(holdfast.MemoryFiles(hf.records(labels, user_id=self._user_id)))
 
         try:
             if isinstance(self._hf, holdfast.Portal):
@@ -117,8 +118,3 @@ class HoldfastSyncMemoryTool(BetaAbstractMemoryTool):
     def clear_all_memory(self) -> str:
         """Delete all files."""
         return self._portal.call(self._tool.clear_all_memory)
-
-
-def _open_files(hf: holdfast.Holdfast, user_id: str | None, agent: str | None) -> holdfast.MemoryFiles:
-    labels = (FILES,) if agent is None else (FILES, agent)
-    return holdfast.MemoryFiles(hf.records(labels, user_id=user_id))

@@ -251,12 +251,8 @@ class Roster:
             return msgspec.structs.replace(responder, unknown=unknown, tools=tools) if named else responder
         if reachable := team.list_reachable(agent.name):
             tools = tools.add(make_transfer_tool(reachable))
-        steps = self._make_steps(agent, team)
+        steps = tuple(self.make_member(team, name) for name in agent.sequence or agent.parallel if name in team)
         return msgspec.structs.replace(responder, unknown=unknown, tools=tools, team=team, steps=steps)
-
-    def _make_steps(self, agent: Agent, team: Team[Agent]) -> tuple[Responder, ...]:
-        """Return the responders of the agents that answer in place of a workflow."""
-        return tuple(self.make_member(team, name) for name in agent.sequence or agent.parallel if name in team)
 
     def make_fallbacks(self, responder: Responder) -> tuple[Responder, ...]:
         """Return responders to use, in order, if the model of `responder` does not answer. They have the same agent and other models.

@@ -169,7 +169,12 @@ class DatabaseBlobs:
                 await self._store.put_blob(key, part - 1, chunk, timestamp=self._clock())
         except BaseException:
             if part:
-                await self._remove_parts(key)
+                # If this fails, `list_old` finds the parts later.
+                with anyio.move_on_after(_CLEANUP_SECONDS, shield=True):
+                    try:
+                        await self._store.delete_blobs([key])
+                    except StoreError:
+                        pass
             raise
 
     async def get(self, key: str, start: int, stop: int) -> AsyncGenerator[bytes, None]:
@@ -196,14 +201,6 @@ class DatabaseBlobs:
 
     def for_store(self, store: Store) -> DatabaseBlobs:
         return DatabaseBlobs(store, self._clock)
-
-    async def _remove_parts(self, key: str) -> None:
-        """Delete the parts of an unfinished content. If this fails, `list_old` finds the parts later."""
-        with anyio.move_on_after(_CLEANUP_SECONDS, shield=True):
-            try:
-                await self._store.delete_blobs([key])
-            except StoreError:
-                pass
 
 
 T = TypeVar("T")

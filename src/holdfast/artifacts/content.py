@@ -80,7 +80,7 @@ def detect_type(name: str, head: bytes, declared: str | None) -> str:
         InvalidRequest: the declared type is not a media type.
         UnsupportedType: the first bytes contradict the declared type.
     """
-    found = detect_by_signature(head)
+    found = next((kind for kind, signature in _SIGNATURES if signature.match(head)), None)
     if declared is not None:
         kind = check_type(declared)
         if is_contradiction(found, _strip_parameters(kind)):
@@ -93,11 +93,6 @@ def detect_type(name: str, head: bytes, declared: str | None) -> str:
     if guess is None or is_contradiction(found, guess):
         return found or UNKNOWN
     return guess
-
-
-def detect_by_signature(head: bytes) -> str | None:
-    """Return the media type whose signature the first bytes contain, or None if they contain no known signature."""
-    return next((kind for kind, signature in _SIGNATURES if signature.match(head)), None)
 
 
 def is_contradiction(found: str | None, declared: str) -> bool:

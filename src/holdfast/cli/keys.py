@@ -11,6 +11,7 @@ from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.terminal import format_line, format_time
 
 if TYPE_CHECKING:
+    from holdfast.access import ApiKeyObject
     from holdfast.config.gateway import Auth
     from holdfast.holdfast import Holdfast
     from holdfast.stores.keys import ApiKey
@@ -52,6 +53,8 @@ def create(
     call: Call, *, tenant: str | None, user: str | None, expires: str | None, max_body: str | None, **fields: Any
 ) -> Output:
     """Create a key and print it once. Only its hash is stored."""
+    import msgspec
+
     from holdfast.durations import parse_duration
     from holdfast.sections import mask_url, parse_size
     from holdfast.stores.sql.address import MEMORY, parse_path
@@ -95,7 +98,7 @@ def create(
         Note("Save it now: it is not shown again. Clients send it as `Authorization: Bearer KEY`."),
         Note(f"Its hash is stored in {format_line(mask_url(place))}."),
     ]
-    return Output({"key": text, **_to_row(key, key.created_at)}, [text, *notes])
+    return Output({"key": text, **msgspec.to_builtins(_to_object(key, key.created_at))}, [text, *notes])
 
 
 @command(keys)
@@ -111,6 +114,7 @@ def list_(call: Call) -> Output:
     found, now = call.run(do, keep_sessions=True)
     if not found:
         return Output([], [Note(_explain_no_keys(call.load_settings().auth))])
+    shown = [_to_object(key, now) for key in found]
     rows = [
         {
             "id": key.id,
@@ -118,13 +122,13 @@ def list_(call: Call) -> Output:
             "tenant": key.tenant,
             "user": key.user_id or "-",
             "role": key.role,
-            "status": _get_status(key, now),
+            "status": key.status,
             "expires": "never" if key.expires_at is None else format_time(key.expires_at),
             "used": "never" if key.used_at is None else format_time(key.used_at),
         }
-        for key in found
+        for key in shown
     ]
-    return Output([_to_row(key, now) for key in found], [rows])
+    return Output(shown, [rows])
 
 
 @command(keys, keep_sessions=True)
@@ -136,7 +140,7 @@ async def revoke(hf: Holdfast, *, key_id: str) -> Output:
     now = hf.clock()
     # The whole key is accepted too, because its id may not be at hand.
     key = await hf.store.revoke_key(parse_key_id(key_id) or key_id, timestamp=now)
-    return Output(_to_row(key, now), [f"Revoked {format_line(key.id)}."])
+    return Output(_to_object(key, now), [f"Revoked {format_line(key.id)}."])
 
 
 def _explain_no_keys(auth: Auth) -> str:
@@ -148,15 +152,7 @@ def _explain_no_keys(auth: Auth) -> str:
     return "There are no keys: the server accepts requests only from its own machine."
 
 
-def _to_row(key: ApiKey, now: int) -> dict[str, Any]:
-    names = ("id", "name", "tenant", "user_id", "role", "created_at", "expires_at", "revoked_at", "used_at")
-    return {
-        **{name: getattr(key, name) for name in (*names, "rate", "max_body", "session_mode", "budget")},
-        "status": _get_status(key, now),
-    }
+def _to_object(key: ApiKey, now: int) -> ApiKeyObject:
+    from holdfast.access import ApiKeyObject
 
-
-def _get_status(key: ApiKey, now: int) -> str:
-    if key.revoked_at is not None:
-        return "revoked"
-    return "expired" if key.expires_at is not None and now >= key.expires_at else "valid"
+    return ApiKeyObject.from_key(key, now)

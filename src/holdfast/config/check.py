@@ -153,14 +153,21 @@ def _find_doubts(config: Config) -> Findings:
     yield from _find_unknown_tools(config)
     yield from _find_unknown_models(config)
     yield from _find_fallbacks(config)
-    yield from _find_windows(config)
+    for name, llm in config.llms.items():
+        if not llm.context_window and llm.provider != "offline":
+            note = describe_unknown_window(resolve_llm(config, name).model)
+            if note:
+                yield f"llms.{name}", note
     yield from _find_missing_keys(config)
     guards = config.secret_guard is not None and config.secret_guard.enabled
     for key in ("patterns", "rules", "exclude_rules"):
         is_used = config.redaction.enabled or (guards and key == "patterns")
         if f"redaction.{key}" in config.places and not is_used:
             yield f"redaction.{key}", "redaction is disabled; set `redaction.enabled: true`"
-    yield from _find_hook_doubts(config)
+    for at, webhook in enumerate(config.hooks.webhooks):
+        parts = urlsplit(webhook.url)
+        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+            yield f"hooks.webhooks[{at}].url", "http:// sends conversations unencrypted; use https://"
     sessions, key = config.storage.sessions, "sessions.max_sessions"
     is_kept = sessions.backend != "inmemory" and not sessions.retention
     if key in config.places and config.sessions.max_sessions and is_kept:
@@ -247,14 +254,6 @@ def _find_fallbacks(config: Config) -> Findings:
             seen.add((found.origin, found.model))
 
 
-def _find_windows(config: Config) -> Findings:
-    for name, llm in config.llms.items():
-        if not llm.context_window and llm.provider != "offline":
-            note = describe_unknown_window(resolve_llm(config, name).model)
-            if note:
-                yield f"llms.{name}", note
-
-
 def list_missing_keys(config: Config) -> list[str]:
     """Return one line for each entry of `llms` that calls OpenAI or Anthropic without an API key.
 
@@ -302,10 +301,3 @@ def _find_mcp_mistakes(config: Config) -> Findings:
             yield f"mcp_servers.{name}", str(exc)
     if config.mcp_servers and find_spec("mcp") is None:
         yield "mcp_servers", str(MissingExtra("an MCP server", extra=MCP_EXTRA))
-
-
-def _find_hook_doubts(config: Config) -> Findings:
-    for at, webhook in enumerate(config.hooks.webhooks):
-        parts = urlsplit(webhook.url)
-        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-            yield f"hooks.webhooks[{at}].url", "http:// sends conversations unencrypted; use https://"

@@ -6,6 +6,7 @@ checks these rules.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import inspect
@@ -116,7 +117,9 @@ def _build_context() -> _Schema:
     for name, strategy in STRATEGIES.items():
         for key, what in strategy.keys.items():
             # Defaults differ between strategies, so only the text has them.
-            every.setdefault(key, {**_build_option(what), "description": f"{name}: {what.about}"})
+            every.setdefault(
+                key, {**build_option_schema(what, _allow_variable), "description": f"{name}: {what.about}"}
+            )
     about = "; ".join(f"`{name}`: {strategy.about}" for name, strategy in STRATEGIES.items())
     chosen = {**_allow_variable({"enum": [*STRATEGIES, None]}), "default": DEFAULT_STRATEGY, "description": about}
     return {
@@ -133,20 +136,31 @@ def _restrict_to(name: str) -> _Schema:
     return {"if": named, "then": {"propertyNames": {"enum": ["strategy", *STRATEGIES[name].keys]}}}
 
 
-def _build_option(key: Key) -> _Schema:
+def _make_either(*schemas: _Schema) -> _Schema:
+    return {"anyOf": [*schemas]} if len(schemas) > 1 else schemas[0]
+
+
+def build_option_schema(key: Key, allow: Callable[..., _Schema] = _make_either) -> _Schema:
+    """Build the schema of a strategy's option.
+
+    Args:
+        key: the option.
+        allow: joins the schemas of a value that is not only a text, and adds what else may be in its place.
+    """
     match key.kind:
         case "integer":
-            return _allow_variable({"type": ["integer", "null"], "minimum": key.low})
+            return allow({"type": ["integer", "null"], "minimum": key.low})
         case "share":
-            return _allow_variable({"type": ["number", "null"], "exclusiveMinimum": 0, "exclusiveMaximum": 1})
+            return allow({"type": ["number", "null"], "exclusiveMinimum": 0, "exclusiveMaximum": 1})
         case "text":
             return {"type": ["string", "null"], "minLength": 1}
         case "texts":
             return {"type": ["array", "null"], "items": {"type": "string"}}
         case "flag" | "switch":
             switch: _Schema = {"enum": ["auto", "on", "off", True, False, None]}
-            return _allow_variable(switch if key.kind == "switch" else {"type": ["boolean", "null"]})
+            return allow(switch if key.kind == "switch" else {"type": ["boolean", "null"]})
         case "clearing":
-            keys = {name: _build_option(inner) for name, inner in STRATEGIES[CLEARING].keys.items() if name != "budget"}
-            inner = {"type": "object", "properties": keys, "additionalProperties": False}
-            return _allow_variable({"type": ["boolean", "null"]}, inner)
+            keys = {name: one for name, one in STRATEGIES[CLEARING].keys.items() if name != "budget"}
+            inner = {name: {**build_option_schema(one, allow), "description": one.about} for name, one in keys.items()}
+            mapping = {"type": "object", "properties": inner, "additionalProperties": False}
+            return allow({"type": ["boolean", "null"]}, mapping)

@@ -373,7 +373,7 @@ def _detach_text(
     Returns:
         The text that is left, and a reference to the data; None if the text contains no data to detach.
     """
-    url, named = DATA_URL.match(text), _is_data_field(path)
+    url, named = DATA_URL.match(text), (path[-1] in DATA_FIELDS or (len(path) > 1 and path[-2] == "frames"))
     if url is None and not ((named or (own and plain)) and _HEAD.fullmatch(text[:_HEAD_CHARS])):
         return None
     encoded = url is None or "base64" in url[2].lower()
@@ -399,11 +399,6 @@ def _detach_text(
     return "", DetachedData(
         sha256=sha256, size=len(content), text=True, says=_hash_content(medium_, raw), length=count, **about
     )
-
-
-def _is_data_field(path: Path) -> bool:
-    """Return True if a text at this position contains only data. This includes the frames of a video, which are images."""
-    return path[-1] in DATA_FIELDS or (len(path) > 1 and path[-2] == "frames")
 
 
 def _decode_canonical(text: str) -> bytes | None:

@@ -247,18 +247,13 @@ def remove_media(message: Message) -> Message:
     return message.evolve(content=message.text)
 
 
-def has_unspoken_parts(message: Message) -> bool:
-    """Return True if the message is a reply with parts that do not belong to its text."""
-    return (
+def _find_content(message: Message) -> Content:
+    """Return the part of a message's content that is compared."""
+    if not (
         message.role == "assistant"
         and isinstance(message.content, tuple)
         and any(part.type in UNSPOKEN_PARTS for part in message.content)
-    )
-
-
-def _find_content(message: Message) -> Content:
-    """Return the part of a message's content that is compared."""
-    if not has_unspoken_parts(message):
+    ):
         return message.content
     assert isinstance(message.content, tuple), "it has parts"
     return tuple(part for part in message.content if part.type not in UNSPOKEN_PARTS)

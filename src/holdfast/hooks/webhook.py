@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import anyio.to_thread
 import msgspec
 
-from holdfast.domain.session import EndReason, Entry, Session
+from holdfast.domain.session import EndReason, Entry
 from holdfast.errors import HookFailed, InvalidRequest
 from holdfast.hooks.registry import ENDS, EndedSession
 from holdfast.limits import WEBHOOK_BYTES
@@ -129,7 +129,12 @@ class Webhook:
 
     def _build_body(self, ended: EndedSession, messages: list[bytes], *, truncated: bool) -> bytes:
         session = ended.session
-        fields = _read_agora_fields(session)
+        channel, labels = session.metadata.get("channel"), session.metadata.get("labels")
+        fields: dict[str, Any] = {"name": session.agent} if session.agent else {}
+        if isinstance(channel, str):
+            fields["channel"] = channel
+        if isinstance(labels, dict) and labels:
+            fields["labels"] = labels
         payload = {
             "agent_id": session.id,
             **(self._redactor.redacted_value(fields) if self._redactor else fields),
@@ -237,14 +242,3 @@ def _parse_url(url: str) -> tuple[str, str]:
     port = f":{parts.port}" if parts.port else ""
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return url, f"{parts.scheme}://{host}{port}"
-
-
-def _read_agora_fields(session: Session) -> dict[str, Any]:
-    """Return the optional fields of Agora's payload that the session has values for: `name` (the agent), `channel` and `labels`."""
-    channel, labels = session.metadata.get("channel"), session.metadata.get("labels")
-    found: dict[str, Any] = {"name": session.agent} if session.agent else {}
-    if isinstance(channel, str):
-        found["channel"] = channel
-    if isinstance(labels, dict) and labels:
-        found["labels"] = labels
-    return found

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.domain.memory import Memory
-from holdfast.domain.messages import UNSPOKEN_PARTS, Message, Part
+from holdfast.domain.messages import UNSPOKEN_PARTS, Message
 from holdfast.domain.record import SearchableRecord, encode_place
 from holdfast.domain.session import JOINED, SPEAKER, Entry
 from holdfast.limits import INDEX_TERMS
@@ -62,16 +62,12 @@ def _iter_texts(message: Message) -> Iterator[str]:
     elif isinstance(message.content, tuple):
         for part in message.content:
             if part.type not in UNSPOKEN_PARTS:
-                yield from _iter_part_texts(part)
+                if part.text is not None:
+                    yield part.text
+                else:
+                    yield from _iter_nested_texts(part.extra)
+                    yield from _iter_descriptions(part.extra)
     yield from _iter_nested_texts(message.extra)
-
-
-def _iter_part_texts(part: Part) -> Iterator[str]:
-    if part.text is not None:
-        yield part.text
-    else:
-        yield from _iter_nested_texts(part.extra)
-        yield from _iter_descriptions(part.extra)
 
 
 def _iter_nested_texts(fields: Mapping[str, Any]) -> Iterator[str]:

@@ -84,7 +84,8 @@ def resolve_index_url(settings: IndexSettings, store: str) -> str:
     if store.startswith(_SQLITE):
         path = Path(store.removeprefix(_SQLITE))
         return f"{_SQLITE}{path.with_suffix('')}.index{path.suffix or '.db'}"
-    return _set_pool_option(store)
+    base = _remove_pool_option(store)
+    return f"{base}{'&' if '?' in base else '?'}pool={_POOL}"
 
 
 def get_index_file(place: str) -> Path | None:
@@ -107,11 +108,6 @@ def _remove_pool_option(url: str) -> str:
     base, _, query = url.partition("?")
     options = [one for one in query.split("&") if one and not one.startswith("pool=")]
     return f"{base}?{'&'.join(options)}" if options else base
-
-
-def _set_pool_option(url: str) -> str:
-    base = _remove_pool_option(url)
-    return f"{base}{'&' if '?' in base else '?'}pool={_POOL}"
 
 
 def is_lasting(url: str) -> bool:

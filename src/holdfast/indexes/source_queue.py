@@ -128,7 +128,10 @@ class SourceQueue:
         except Exception as exc:  # noqa: BLE001 - the outermost handler: no write may fail because of an index
             self._failed(exc)
             if not self._closed and getattr(exc, "session_id", None) is None:  # a damaged session waits for its repair
-                self._retry(queued)
+                again = self._get(queued.name) or QueuedSource(queued.name, queued.since)
+                again.since = min(again.since, queued.since)
+                again.tries = queued.tries + 1
+                self._schedule(again, compute_pause(queued.tries))
         finally:
             del self._active[queued.name]
             queued.attempt.set_result(None)
@@ -136,12 +139,6 @@ class SourceQueue:
             if newer is not None and newer.is_due:
                 self._due.append(newer)
             self._start_next()
-
-    def _retry(self, queued: QueuedSource) -> None:
-        again = self._get(queued.name) or QueuedSource(queued.name, queued.since)
-        again.since = min(again.since, queued.since)
-        again.tries = queued.tries + 1
-        self._schedule(again, compute_pause(queued.tries))
 
     async def close(self, seconds: float) -> None:
         """Index the queued sources within a time limit, and stop. Closing twice is allowed."""

@@ -124,7 +124,13 @@ class IndexUpdater:
     async def _write(self, name: SourceName, known: Progress | None, changes: Changes) -> bool:
         """Write changes, in several parts if there are many terms. Return False if another process has written meanwhile."""
         source = Source(name.id, changes.progress.identity)
-        *parts, last = split_for_writes(await self._analyse(changes.texts)) or [[]]
+        documents: list[Document] = []
+        for piece in _split_for_analysis(changes.texts):
+            async with self._throttle.run_step():
+                with charge_to(Owner(self._store.tenant, "index")):  # not the request that started this task
+                    is_long = len(piece[0].words) > INDEX_INLINE_CHARS
+                    documents += await run_cpu(_analyse_texts, piece, long=is_long)
+        *parts, last = split_for_writes(documents) or [[]]
         for part in parts:
             assert known is not None, "a new source is written without documents first"
             batch = Batch(source=source, progress=replace(known, complete=False), put=part, expect=known)
@@ -137,16 +143,6 @@ class IndexUpdater:
     async def _write_batch(self, name: SourceName, batch: Batch) -> bool:
         async with self._throttle.run_step():
             return await self._index.write(name.space, batch)
-
-    async def _analyse(self, texts: Sequence[Text]) -> list[Document]:
-        """Return the documents of texts, made in small steps between which turns can run. Long texts are analysed in a thread."""
-        documents: list[Document] = []
-        for piece in _split_for_analysis(texts):
-            async with self._throttle.run_step():
-                with charge_to(Owner(self._store.tenant, "index")):  # not the request that started this task
-                    is_long = len(piece[0].words) > INDEX_INLINE_CHARS
-                    documents += await run_cpu(_analyse_texts, piece, long=is_long)
-        return documents
 
     async def check(self, name: SourceName, seqs: Sequence[int] | None = None) -> None:
         """Delete documents whose text the store does not have any more.

@@ -44,19 +44,14 @@ async def preview_retention(life: SessionLifecycle, now: int) -> RetentionPrevie
     active = await life.store.active()
     idle = await life.store.idle(limit=PREVIEWED_SESSIONS, **life.get_expiry_filters())
     expired = DueCount(len(idle), more=len(idle) == PREVIEWED_SESSIONS)
+    surplus = max(0, active - expired.count - life.settings.max_sessions) if life.settings.max_sessions else 0
+    # Expired sessions that were not counted may be all that is above the maximum.
     return RetentionPreview(
         active=active,
         expired=expired,
-        surplus=_count_surplus(active, expired, life.settings.max_sessions),
+        surplus=DueCount(0, more=True) if surplus and expired.more else DueCount(surplus),
         retired=await _count_retired(life, now - life.settings.retention),
     )
-
-
-def _count_surplus(active: int, expired: DueCount, most: int) -> DueCount:
-    """Count the active sessions above the maximum `most`, of which 0 means no limit, after the expired ones have ended."""
-    surplus = max(0, active - expired.count - most) if most else 0
-    # Expired sessions that were not counted may be all that is above the maximum.
-    return DueCount(0, more=True) if surplus and expired.more else DueCount(surplus)
 
 
 async def _count_retired(life: SessionLifecycle, until: int) -> DueCount:

@@ -146,7 +146,12 @@ class MemoryFiles:
         key = _parse_path(path)
         content = await self._read(key) if key else None
         if content is None:
-            return await self._view_folder(path, key)
+            prefix = f"{key}/" if key else ""
+            found = await self._list_files(prefix, MEMORY_FILES)
+            if key and not found:
+                raise InvalidRequest(MISSING.format(path=path))
+            sizes = await self._measure(found, prefix)
+            return list_directory(path, {one.removeprefix(prefix): size for one, size in sizes.items()})
         return show_file(path, content, view_range)
 
     async def create(self, path: str, file_text: str) -> str:
@@ -155,7 +160,10 @@ class MemoryFiles:
         for _ in range(_TRIES):
             if not key or await self._list_keys(key, limit=1) or await self._find_file_above(key):
                 raise InvalidRequest(f"File {path} already exists")
-            await self._check_number()
+            if len((await self._records.list(limit=MEMORY_FILES, values=False)).records) >= MEMORY_FILES:
+                raise InvalidRequest(
+                    f"The memory directory has {MEMORY_FILES:,} files already; delete or merge some first."
+                )
             try:
                 await self._write(key, file_text, 0, "created")
             except StaleRecord:
@@ -357,20 +365,13 @@ class MemoryFiles:
             *(self._versions.make_delete(one.name.key) for one in history),
         ]
 
-    async def _check_number(self) -> None:
-        """Raise `InvalidRequest` if the owner has as many files as are allowed."""
-        if len((await self._records.list(limit=MEMORY_FILES, values=False)).records) >= MEMORY_FILES:
-            raise InvalidRequest(
-                f"The memory directory has {MEMORY_FILES:,} files already; delete or merge some first."
-            )
-
     async def _edit(self, path: str, edit: Callable[[str], str], operation: _Operation = "edited") -> None:
         """Change the content of a file. If another writer has changed the file in between, apply `edit` again to the new content."""
         key = _parse_path(path)
         for _ in range(_TRIES):
             record = await self._records.get(key) if key else None
             if record is None:
-                if not key or await self._has_files_below(key):
+                if not key or bool((await self._records.list(f"{key}/", limit=1, values=False)).records):
                     raise InvalidRequest(f"The path {path} is not a file.")
                 raise InvalidRequest(MISSING.format(path=path))
             try:
@@ -421,22 +422,11 @@ class MemoryFiles:
             sizes |= {key: len(str(record.value).encode()) for key, record in found.items()}
         return sizes
 
-    async def _has_files_below(self, key: str) -> bool:
-        return bool((await self._records.list(f"{key}/", limit=1, values=False)).records)
-
     async def _find_file_above(self, key: str) -> str | None:
         """Return the first parent of a path that is a file and therefore cannot be a folder; None if there is no such parent."""
         parts = key.split("/")
         above = ["/".join(parts[:number]) for number in range(1, len(parts))]
         return next(iter(await self._records.get_many(above)), None) if above else None
-
-    async def _view_folder(self, path: str, key: str) -> str:
-        prefix = f"{key}/" if key else ""
-        found = await self._list_files(prefix, MEMORY_FILES)
-        if key and not found:
-            raise InvalidRequest(MISSING.format(path=path))
-        sizes = await self._measure(found, prefix)
-        return list_directory(path, {one.removeprefix(prefix): size for one, size in sizes.items()})
 
 
 class _Batch:

@@ -23,7 +23,7 @@ from holdfast.memory.owner_caches import LocalIndexes
 from holdfast.memory.queries import PreparedQuery, prepare_query
 from holdfast.memory.ranking import Match, compute_recency, compute_standing, rank_matches
 from holdfast.numbers import check_number, check_whole
-from holdfast.recall.base import CANDIDATES, NEAREST, Candidates, Index, Lookup, SearchMode, Similar, Space
+from holdfast.recall.base import CANDIDATES, NEAREST, Candidates, Index, Lookup, SearchMode, Space
 from holdfast.recall.questions import parse_question
 from holdfast.stores.logic.memories import MemoryStore
 
@@ -224,7 +224,14 @@ class Recaller:
 
         Memories are read in groups of `_READ` until at least `filters.limit` are found. So the result may have more than `filters.limit`.
         """
-        ranked = await self._rank_matches(owner, query)
+        words = None if query.mode == "vector" else await self._look_up_words(owner, query.question.terms)
+        similar, service = None, self._service()
+        if query.vector is not None and service is not None:
+            if not (words is not None and words.indexed):
+                await service.index_memories(owner)
+            lookup = Lookup(space=_to_space(owner), limit=NEAREST)
+            similar = await service.index.similar(lookup, service.embedder.name, query.vector)
+        ranked = rank_matches(query.question, words and words.found, similar, 0.0 if service is None else service.floor)
         if not query.question.terms and not ranked:
             newest = await self._store.memories(owner, limit=_READ, descending=True)
             ranked = [Match(one.number, BROAD_RELEVANCE) for one in newest.memories]
@@ -253,15 +260,6 @@ class Recaller:
         score = round(match.relevance * recent * stands, 6)
         return Recalled(memory, score, parts_shown, max(0, now - memory.updated_at))
 
-    async def _rank_matches(self, owner: Owner, query: PreparedQuery) -> list[Match]:
-        words = None if query.mode == "vector" else await self._look_up_words(owner, query.question.terms)
-        similar, service = None, self._service()
-        if query.vector is not None and service is not None:
-            similar = await self._look_up_vector(
-                service, owner, query.vector, taken=words is not None and words.indexed
-            )
-        return rank_matches(query.question, words and words.found, similar, 0.0 if service is None else service.floor)
-
     async def _look_up_words(self, owner: Owner, terms: tuple[str, ...]) -> _WordMatches:
         service = self._service()
         if service is not None and terms:
@@ -274,14 +272,6 @@ class Recaller:
                 return _WordMatches(version, found, indexed=True)
         version, found = await self.local.find_candidates(owner, terms, CANDIDATES)
         return _WordMatches(version, found, indexed=False)
-
-    async def _look_up_vector(
-        self, service: IndexService, owner: Owner, vector: bytes, *, taken: bool
-    ) -> Sequence[Similar]:
-        if not taken:
-            await service.index_memories(owner)
-        lookup = Lookup(space=_to_space(owner), limit=NEAREST)
-        return await service.index.similar(lookup, service.embedder.name, vector)
 
 
 def _to_space(owner: Owner) -> Space:

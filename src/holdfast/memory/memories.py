@@ -240,7 +240,8 @@ class Memories(MemoryReader):
 
     async def _repeat(self, owner: Owner, attempt: Callable[[], Awaitable[T]]) -> T:
         """Run a change of an owner's memories alone in this process, again while other processes change them before it writes."""
-        async with self._get_lock(owner):
+        # Without the lock, changes would often be computed twice.
+        async with self._changing.setdefault(owner, asyncio.Lock()):
             for _ in range(TRIES):
                 try:
                     return await attempt()
@@ -568,10 +569,6 @@ class Memories(MemoryReader):
         return list(known.values())
 
     # -- after every change ------------------------------------------------------
-
-    def _get_lock(self, owner: Owner) -> asyncio.Lock:
-        """Return the lock for changes of an owner's memories in this process. Without the lock, changes would often be computed twice."""
-        return self._changing.setdefault(owner, asyncio.Lock())
 
     async def _handle_change(self, owner: Owner) -> None:
         """Update the index and notify listeners after an owner's memories have changed."""

@@ -65,20 +65,17 @@ class OwnerCache(Generic[D]):
         ):  # some memories were forgotten, and it is unknown which ones
             known = self._make()
             await self._read(owner, known)
-        self._keep(owner, known)
-        return known
-
-    def evict(self, owner: Owner) -> None:
-        """Remove an owner from the cache."""
-        self._weight -= self._kept.pop(owner, (None, 0))[1]
-
-    def _keep(self, owner: Owner, known: D) -> None:
         self.evict(owner)
         weight = len(known) + 1  # an owner without memories also needs space
         self._kept[owner] = known, weight
         self._weight += weight
         while len(self._kept) > 1 and self._weight > self._most:
             self.evict(next(iter(self._kept)))
+        return known
+
+    def evict(self, owner: Owner) -> None:
+        """Remove an owner from the cache."""
+        self._weight -= self._kept.pop(owner, (None, 0))[1]
 
     async def _read(self, owner: Owner, known: D) -> int:
         """Add an owner's new and changed memories to the data. Return the number of all memories of the owner."""

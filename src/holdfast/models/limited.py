@@ -84,7 +84,11 @@ class LimitedModel(DeltaModel):
         return self._limit(model.forward(*request))
 
     async def _limit(self, answer: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
-        await self._acquire_place()
+        if self._places.locked():
+            await self._wait()
+        else:
+            await self._places.acquire()
+        self.running += 1
         try:
             async with closing(answer) as chunks:
                 async for chunk in chunks:
@@ -100,13 +104,6 @@ class LimitedModel(DeltaModel):
     async def close(self) -> None:
         """Close the model's connections."""
         await self.model.close()
-
-    async def _acquire_place(self) -> None:
-        if self._places.locked():
-            await self._wait()
-        else:
-            await self._places.acquire()
-        self.running += 1
 
     async def _wait(self) -> None:
         began = self._seconds()

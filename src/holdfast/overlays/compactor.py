@@ -383,7 +383,11 @@ class Compactor:
             except SummaryError as exc:
                 return await self._record_failure(job, exc, make_attempt(job, seen, spent, self._clock()), seen)
             finally:
-                self._add_spent(spent)
+                self.spent.calls += spent.calls
+                self.spent.prompt_tokens += spent.prompt_tokens
+                self.spent.completion_tokens += spent.completion_tokens
+                if self.on_spent is not None:
+                    self.on_spent(spent)
             begun = make_attempt(job, seen, spent, self._clock())
             if not job.preview:
                 # Messages that arrived while the summary was written were answered without it.
@@ -487,13 +491,6 @@ class Compactor:
         self._quiet.move_to_end((job.ref, job.key))
         while len(self._quiet) > _CHECK_VIEWS:
             self._quiet.popitem(last=False)
-
-    def _add_spent(self, spent: SummaryCost) -> None:
-        self.spent.calls += spent.calls
-        self.spent.prompt_tokens += spent.prompt_tokens
-        self.spent.completion_tokens += spent.completion_tokens
-        if self.on_spent is not None:
-            self.on_spent(spent)
 
 
 _BUFFERED: Final = (

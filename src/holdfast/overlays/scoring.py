@@ -204,9 +204,6 @@ class Scoring:
             return None
         progress.start, progress.tries, progress.not_before = batch[len(found) - 1].seq + 1, 0, 0
         importances = {entry.seq: value for entry, value in zip(batch, found, strict=False) if value is not None}
-        return await self._store_ratings(ref, importances)
-
-    async def _store_ratings(self, ref: SessionRef, importances: Mapping[int, float]) -> int:
         if not importances:
             return 0
         count = await self._store.rate(ref, importances)

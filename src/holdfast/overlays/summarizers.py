@@ -129,7 +129,11 @@ async def write_summary(writer: Writer, reading: SummaryInput, spent: SummaryCos
     for _ in range(_SMALLER):
         parts = await run_cpu(_split_source, writer, reading, most)
         try:
-            return await _write_by_model(writer, reading, parts, spent, seconds)
+            earlier, cut = reading.earlier, False
+            for text in parts:
+                task = Task(text=text, earlier=earlier, tokens=reading.tokens, prompt=reading.prompt)
+                earlier, cut = await _summarize_part(writer, task, reading.count, spent, seconds)
+            return Draft(earlier or "", len(parts), cut)
         except ContextTooLong as exc:
             known = exc.context_limit
             most = min(most // 2, most if known is None else _compute_chunk_tokens(writer, reading, window=known))
@@ -196,17 +200,6 @@ def _compute_chunk_tokens(llm: Llm, reading: SummaryInput, *, window: int | None
 def _split_source(llm: Llm, reading: SummaryInput, tokens: int) -> list[str]:
     """Divide the messages into texts of at most `tokens` tokens, one for each call. Run it in a thread, because counting may take long."""
     return join_chunks(list(iter_records(reading.units)), tokens, llm.counter)
-
-
-async def _write_by_model(
-    llm: Llm, reading: SummaryInput, texts: Sequence[str], spent: SummaryCost, seconds: float
-) -> Draft:
-    """Summarize the texts in order. Each call gets one text, together with the summary of all texts before it."""
-    earlier, cut = reading.earlier, False
-    for text in texts:
-        task = Task(text=text, earlier=earlier, tokens=reading.tokens, prompt=reading.prompt)
-        earlier, cut = await _summarize_part(llm, task, reading.count, spent, seconds)
-    return Draft(earlier or "", len(texts), cut)
 
 
 async def _summarize_part(

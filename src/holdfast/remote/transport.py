@@ -257,7 +257,13 @@ class Transport:
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             failure = self._explain(exc, request)
         else:
-            return self._judge(answer, request)
+            if 200 <= answer.status < 300:
+                return answer
+            error = make_error(answer.status, answer.data, answer.headers, where=self.where, api_key=self._key)
+            # A server that answers 429 has not begun to handle the request.
+            again = answer.status == 429 or (answer.status in UNAVAILABLE and request.repeatable)
+            pause = error.retry_after if isinstance(error, ServerError) else None
+            return _Failure(error, again, pause)
         return failure
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
@@ -270,16 +276,6 @@ class Transport:
                     f"{self.where} sent more than {CONNECT_ANSWER_BYTES:,} bytes: read fewer messages at once"
                 )
         return bytes(data)
-
-    def _judge(self, answer: Answer, request: Request) -> Answer | _Failure:
-        """Return the answer, or the failure that it describes."""
-        if 200 <= answer.status < 300:
-            return answer
-        error = make_error(answer.status, answer.data, answer.headers, where=self.where, api_key=self._key)
-        # A server that answers 429 has not begun to handle the request.
-        again = answer.status == 429 or (answer.status in UNAVAILABLE and request.repeatable)
-        pause = error.retry_after if isinstance(error, ServerError) else None
-        return _Failure(error, again, pause)
 
     def _explain(self, exc: Exception, request: Request) -> _Failure:
         """Return the failure for a request without a complete answer. The errors of aiohttp may contain the key, so they are not kept."""

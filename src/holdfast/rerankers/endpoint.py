@@ -155,7 +155,11 @@ class EndpointReranker:
         try:
             found = await asyncio.gather(*(self._client.ask(query, batch) for batch in batches))
         except ModelError as exc:
-            failure = _to_rerank_error(exc, [query, *texts])
+            words = describe_failure(exc, [query, *texts])
+            if isinstance(exc, ModelProtocolError):
+                # The error's message ends with a piece of the response, which may quote a text.
+                words = words.split(": ", 1)[0]
+            failure = RerankFailed(f"no scores: {words}")
         else:
             return [score for scores in found for score in scores]
         raise failure  # outside the block above, so that a logged traceback has no error that may quote a text
@@ -163,12 +167,3 @@ class EndpointReranker:
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
-
-
-def _to_rerank_error(exc: ModelError, texts: Sequence[str]) -> RerankFailed:
-    words = describe_failure(exc, texts)
-    if isinstance(
-        exc, ModelProtocolError
-    ):  # the error's message ends with a piece of the response, which may quote a text
-        words = words.split(": ", 1)[0]
-    return RerankFailed(f"no scores: {words}")

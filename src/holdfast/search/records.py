@@ -90,7 +90,12 @@ async def search_records(engine: Engine, query: RecordQuery) -> FoundRecords:
         StoreError: the index or the store cannot be read.
         EmbeddingFailed: mode `vector` is requested, and the embedder fails or takes too long.
     """
-    _check_query(query)
+    check_text(query.text, "query")
+    check_question(query.text, query.mode, query.limit)
+    check_namespace(query.namespace, empty=query.nested)
+    check_record_key(query.prefix, empty=True)
+    if query.prefix and query.nested:
+        raise InvalidRequest("prefix and nested cannot be combined: a prefix belongs to one namespace", param="prefix")
     service = engine.index
     if service is None:
         raise InvalidRequest("there is no index here, so nothing can be searched: see storage.index", param="index")
@@ -114,15 +119,6 @@ async def search_records(engine: Engine, query: RecordQuery) -> FoundRecords:
     found = await _read_matches(engine, query, matches, looked.names)
     hits = _make_hits(found, prepared)
     return FoundRecords(hits=tuple(hits), mode=prepared.mode, notes=tuple(filter(None, notes)))
-
-
-def _check_query(query: RecordQuery) -> None:
-    check_text(query.text, "query")
-    check_question(query.text, query.mode, query.limit)
-    check_namespace(query.namespace, empty=query.nested)
-    check_record_key(query.prefix, empty=True)
-    if query.prefix and query.nested:
-        raise InvalidRequest("prefix and nested cannot be combined: a prefix belongs to one namespace", param="prefix")
 
 
 class _Looked(NamedTuple):

@@ -194,10 +194,6 @@ class Sweep:
         """
         return text and self._apply(Redactor.redacted, text, place, sent)
 
-    def clean_json(self, text: str, place: str, *, sent: bool) -> str:
-        """Return a JSON text without secrets, as `clean_text` does. Invalid JSON is treated as other text."""
-        return text and self._apply(Redactor.redacted_json, text, place, sent)
-
     def clean_value(self, value: Any, place: str, *, sent: bool, media: bool = False) -> Any:
         """Return a JSON value without secrets, as `clean_text` does. Return the same object if it has none.
 
@@ -244,7 +240,7 @@ class Sweep:
 
     def _clean_call(self, call: ToolCall, place: str, sent: bool) -> ToolCall:  # noqa: FBT001
         name = self.clean_text(call.name, f"{place}.name", sent=sent)
-        arguments = self.clean_json(call.arguments, f"{place}.arguments", sent=sent)
+        arguments = call.arguments and self._apply(Redactor.redacted_json, call.arguments, f"{place}.arguments", sent)
         kind = self.clean_text(call.type, f"{place}.type", sent=sent)
         extra, more = (self.clean_value(fields, place, sent=sent) for fields in (call.extra, call.function_extra))
         cleaned_call = ToolCall(call.id, name, arguments, kind, extra, more)

@@ -119,7 +119,11 @@ class Redactor:
             if not hits:
                 break
             self._count(hits, found)
-            text = _insert_markers(text, hits)
+            pieces, at = [], 0
+            for hit in hits:
+                pieces += [text[at : hit.start], make_marker(hit.rule)]
+                at = hit.end
+            text = "".join([*pieces, text[at:]])
         return text
 
     def redacted_json(self, text: str, found: Counter[str] | None = None) -> str:
@@ -262,14 +266,6 @@ def _exclude_markers(hits: Sequence[Hit], markers: Sequence[tuple[int, int]]) ->
         if start < hit.end:
             left.append(Hit(hit.rule, start, hit.end))
     return left
-
-
-def _insert_markers(text: str, hits: Sequence[Hit]) -> str:
-    pieces, at = [], 0
-    for hit in hits:
-        pieces += [text[at : hit.start], make_marker(hit.rule)]
-        at = hit.end
-    return "".join([*pieces, text[at:]])
 
 
 def _make_unique(key: str, original: str, taken: set[str]) -> str:

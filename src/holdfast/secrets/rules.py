@@ -186,7 +186,8 @@ def _find_whole_words(patterns: list[re.Pattern[str]], text: str) -> Iterator[Sp
             while start < end and text[end - 1] in _AFTER:
                 end -= 1
             if previous_end < end > start:
-                previous_end = _find_word_end(text, end)
+                found = _WORD_END.match(text, end)
+                previous_end = found.end() if found else end
                 yield start, previous_end
 
 
@@ -208,11 +209,6 @@ def _get_secret_span(match: re.Match[str]) -> Span:
 _MIN_GROUP_CHARS: Final = 16
 """A group with at least this many characters can be the secret wherever it is in a match. A shorter group only can if it is at the match's
 end."""
-
-
-def _find_word_end(text: str, at: int) -> int:
-    found = _WORD_END.match(text, at)
-    return found.end() if found else at
 
 
 ALL: Final = "all"

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.config.json_schema import build_option_schema
 from holdfast.context.dialects import Dialect
 from holdfast.context.explain import Run
-from holdfast.context.settings import CLEARING, STRATEGIES, Key, parse
+from holdfast.context.settings import STRATEGIES, Key, parse
 from holdfast.domain.calibration import CountMethod
 from holdfast.domain.objects import (
     Answer,
@@ -53,28 +54,7 @@ _NO_KEYS: Final = frozenset(
 
 def describe_key(key: Key) -> msgspec.Meta:
     """Return the JSON Schema of a strategy's option."""
-    return json_schema(description=key.about, **_make_key_schema(key))
-
-
-_KINDS: Final[dict[str, JsonObject]] = {
-    "text": {"type": ["string", "null"]},
-    "texts": {"type": ["array", "null"], "items": {"type": "string"}},
-    "integer": {"type": ["integer", "null"]},
-    "share": {"type": ["number", "null"], "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-    "flag": {"type": ["boolean", "null"]},
-    "switch": {"enum": ["auto", "on", "off", True, False, None]},
-}
-
-
-def _make_key_schema(key: Key) -> JsonObject:
-    if key.kind == "integer":
-        return {**_KINDS[key.kind], "minimum": key.low}
-    if key.kind != "clearing":
-        return _KINDS[key.kind]
-    keys = {name: one for name, one in STRATEGIES[CLEARING].keys.items() if name != "budget"}
-    inner = {name: {**_make_key_schema(one), "description": one.about} for name, one in keys.items()}
-    mapping = {"type": "object", "properties": inner, "additionalProperties": False}
-    return {"anyOf": [mapping, {"type": ["boolean", "null"]}]}
+    return json_schema(description=key.about, **build_option_schema(key))
 
 
 def describe_strategy() -> JsonObject:

@@ -17,7 +17,6 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.access import Principal
 from holdfast.accounting import Owner, charge_to
 from holdfast.holdfast import Holdfast
 from holdfast.hosts import is_loopback
@@ -211,19 +210,14 @@ class Gate:
             state["caller"] = Caller(
                 principal, hf, upstream, own=own, passthrough=access.passthrough, is_only_user=is_only_user
             )
-            with charge_to(_get_work_owner(principal)):
+            key_id = principal.key_id or ""
+            with charge_to(Owner(principal.tenant, f"{key_id}/{principal.user_id or ''}", key_id)):
                 await self._app(scope, receive, send)
 
 
 def _is_local(scope: Scope) -> bool:
     """Return True if both ends of the connection are on this machine."""
     return all(end is None or is_loopback(end[0]) for end in (scope.get("client"), scope.get("server")))
-
-
-def _get_work_owner(principal: Principal) -> Owner:
-    """Return the owner whose limits the work of a request counts against: the key, and the key's user if it has one."""
-    key_id = principal.key_id or ""
-    return Owner(principal.tenant, f"{key_id}/{principal.user_id or ''}", key_id)
 
 
 def _read_headers(scope: Scope) -> Mapping[str, str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.access import ID_RANDOM, SECRET_RANDOM, create_key, is_usable_key
-from holdfast.domain.objects import Id, NonEmpty, Page, Request, json_schema, make_object
+from holdfast.access import ID_RANDOM, SECRET_RANDOM, ApiKeyObject, create_key
+from holdfast.domain.objects import Id, NonEmpty, Page, Request, json_schema
 from holdfast.durations import LONGEST, parse_duration
 from holdfast.errors import InvalidRequest, KeyNotFound
 from holdfast.log.align import Mode
@@ -18,7 +18,7 @@ from holdfast.server.http import Call
 from holdfast.server.permissions import Refused
 from holdfast.server.routes import PageLimit, Routes
 from holdfast.stores.checks import check_new_id
-from holdfast.stores.keys import ApiKey, KeyFields, KeyLimit, Role
+from holdfast.stores.keys import ApiKey, KeyLimit, Role
 from holdfast.stores.logic.tenants import KeyStore
 
 routes = Routes("keys")
@@ -29,19 +29,6 @@ _NO_ADMIN: Final = (
 )
 _CAPPED: Final = ("rate", "max_body", "budget")
 """Limits of a key. Keys that it creates have the same limits or lower ones."""
-
-
-class ApiKeyObject(KeyFields, frozen=True, kw_only=True):
-    """An API key, without its secret text."""
-
-    object: Literal["api_key"] = "api_key"
-    status: Literal["valid", "expired", "revoked"]
-
-    @classmethod
-    def from_key(cls, stored: ApiKey, now: int, /, **more: Any) -> Self:
-        """Convert a stored key to its JSON object, with the status that it has now."""
-        unusable: Literal["expired", "revoked"] = "expired" if stored.revoked_at is None else "revoked"
-        return make_object(cls, stored, status="valid" if is_usable_key(stored, now) else unusable, **more)
 
 
 class CreatedKey(ApiKeyObject, frozen=True, kw_only=True):

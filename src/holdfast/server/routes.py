@@ -223,7 +223,12 @@ def _convert_parameter(name: str, text: str, schema: Schema) -> Any:
         check_whole(number, name, schema.get("minimum", 0), schema.get("maximum", MOST))
         return number
     if kind == "number":
-        return _parse_fraction(name, text, schema)
+        try:
+            fraction = float(text)
+        except ValueError:
+            fraction = -1.0
+        check_number(fraction, name, schema["minimum"], schema["maximum"])
+        return fraction
     return text
 
 
@@ -233,15 +238,6 @@ def _list_choices(schema: Schema) -> list[str] | None:
         return [schema["const"]]
     options = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
     return _list_choices(options[0]) if len(options) == 1 else schema.get("enum")
-
-
-def _parse_fraction(name: str, text: str, schema: Schema) -> float:
-    try:
-        fraction = float(text)
-    except ValueError:
-        fraction = -1.0
-    check_number(fraction, name, schema["minimum"], schema["maximum"])
-    return fraction
 
 
 def read_body(body: dict[str, Any], kind: type[S]) -> S:

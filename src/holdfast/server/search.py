@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
+
 from holdfast.domain.objects import Answer, Id, Page, Request, Time, json_schema, make_object
 from holdfast.errors import InvalidRequest
 from holdfast.limits import QUERY_CHARS, SEARCH_NEIGHBOURS, SEARCH_RESULTS
@@ -108,27 +110,13 @@ async def search(call: Call, query: SearchQuery) -> SearchResults:
     """
     if not query.q.strip() or len(query.q) > QUERY_CHARS:
         raise InvalidRequest(f"q must have 1 to {QUERY_CHARS:,} characters and not only white space", param="q")
-    found = await call.hf.search(
-        query.q,
-        call.get_owner_or_default(query.user_id),
-        mode=query.mode,
-        limit=query.limit,
-        after=query.after,
-        session_id=query.session_id,
-        agent=query.agent,
-        role=query.role,
-        since=_parse_time(query.since, "since", query.tz),
-        until=_parse_time(query.until, "until", query.tz),
-        time=query.time,
-        tz=query.tz,
-        neighbours=query.neighbours,
-        session_level=query.level == "session",
-        rerank=query.rerank,
-    )
+    given = msgspec.structs.asdict(query)
+    zone = parse_search_zone(query.tz)
+    for name in ("since", "until"):
+        given[name] = None if given[name] is None else parse_time(given[name], name, zone)
+    given["user_id"] = call.get_owner_or_default(query.user_id)
+    words, level = given.pop("q"), given.pop("level")
+    found = await call.hf.search(words, **given, session_level=level == "session")
     hits = [SearchHitObject.from_hit(hit) for hit in found.hits]
     notes = list(found.notes)
     return SearchResults.of(hits, has_more=found.has_more, mode=found.mode, range=TimeRange(*found.range), notes=notes)
-
-
-def _parse_time(given: str | None, name: str, zone: str) -> int | None:
-    return None if given is None else parse_time(given, name, parse_search_zone(zone))

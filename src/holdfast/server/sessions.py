@@ -117,21 +117,23 @@ async def list_short(call: Call, query: ShortSessionsQuery) -> ShortSessions:
 
 async def get_page(call: Call, query: SessionsQuery) -> SessionPage:
     """Return a page of the sessions that the caller may see and that the parameters select."""
-    user, after_user = call.get_owner(query.user_id), call.get_owner(query.after_user)
+    filters, after_user = make_filters(call, query), call.get_owner(query.after_user)
     at = None
     if query.after is not None:
         # Without `user_id` several users may have a session of that id: `after_user` selects one.
-        at = (await get_session_by_id(call.hf, query.after, user or after_user)).ref
-    return await call.hf.sessions(
-        user_id=user,
-        agent=query.agent,
-        status=query.status,
-        since=None if query.since is None else parse_time(query.since, "since"),
-        until=None if query.until is None else parse_time(query.until, "until"),
-        limit=query.limit,
-        after=at,
-        descending=query.order == "desc",
-    )
+        at = (await get_session_by_id(call.hf, query.after, filters["user_id"] or after_user)).ref
+    return await call.hf.sessions(**filters, limit=query.limit, after=at, descending=query.order == "desc")
+
+
+def make_filters(call: Call, query: SessionSelection) -> dict[str, Any]:
+    """Return the filters of a list of sessions that the caller may see, for `Store.list`."""
+    return {
+        "user_id": call.get_owner(query.user_id),
+        "agent": query.agent,
+        "status": query.status,
+        "since": None if query.since is None else parse_time(query.since, "since"),
+        "until": None if query.until is None else parse_time(query.until, "until"),
+    }
 
 
 @routes.add("GET", "/sessions/{session_id}", "read", tag="short form")

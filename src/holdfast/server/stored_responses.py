@@ -126,7 +126,8 @@ async def get_response(hf: Holdfast, response_id: str, user_id: str | None) -> S
 
 
 async def _read_response(hf: Holdfast, session: Session, place: Place) -> StoredResponse | None:
-    entry = await read_note_entry(hf, session, place.seq)
+    found = await hf.store.entries(session.ref, start=place.seq, limit=1, notes=True)
+    entry = found[0] if found and found[0].seq == place.seq and found[0].is_note else None
     note = None if entry is None else parse_note(entry.message.origin)
     if entry is None or note is None or note.secret != place.secret:
         return None
@@ -136,12 +137,6 @@ async def _read_response(hf: Holdfast, session: Session, place: Place) -> Stored
         return stored
     later = await hf.store.entries(session.ref, start=stored.end, limit=_LATER, notes=True, retired=True)
     return stored._replace(is_cancelled=any(is_cancellation(entry, note) for entry in later))
-
-
-async def read_note_entry(hf: Holdfast, session: Session, seq: int) -> Entry | None:
-    """Return the note at a position of the log, or None if there is none."""
-    found = await hf.store.entries(session.ref, start=seq, limit=1, notes=True)
-    return found[0] if found and found[0].seq == seq and found[0].is_note else None
 
 
 async def _read_replies(hf: Holdfast, session: Session, note: Entry) -> tuple[list[Entry], bool]:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.agents import Llm, Responder
+from holdfast.agents import Llm
 from holdfast.context.build import build
 from holdfast.context.fitting import adapt_messages
 from holdfast.context.settings import CLEARING, ContextSettings
@@ -79,20 +79,15 @@ async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> Token
     original = counted.tokens
     if clearing is not None:
         clearing = {"keep": _NO_LIMIT, **clearing} if clearing.keys() == {"keep_thinking"} else clearing
-        messages = await _apply_edits(responder, messages, clearing)
+        system, conversation = split_system(messages)
+        settings = ContextSettings("none", {CLEARING: clearing})
+        made = msgspec.structs.replace(responder, context=settings, history=0).make_request(Learned(), None, ())
+        made = msgspec.structs.replace(made, input_budget=_NO_LIMIT, system=system, marker=secrets.token_hex(4))
+        entries, _ = extend(Tail(), await make_entries(conversation, [{}] * len(conversation), timestamp=0))
+        built = await run_cpu(build, made, None, (), entries, long=is_long(conversation))
+        messages = built.messages
         counted = await _count_prompt(call.hf, llm, messages, parsed.body)
     return TokenCount(counted.tokens, counted.to_wire(), EditedCount(original))
-
-
-async def _apply_edits(responder: Responder, messages: Sequence[Message], clearing: Any) -> tuple[Message, ...]:
-    """Return the messages of a prompt after its tool results were cleared."""
-    system, conversation = split_system(messages)
-    settings = ContextSettings("none", {CLEARING: clearing})
-    made = msgspec.structs.replace(responder, context=settings, history=0).make_request(Learned(), None, ())
-    made = msgspec.structs.replace(made, input_budget=_NO_LIMIT, system=system, marker=secrets.token_hex(4))
-    entries, _ = extend(Tail(), await make_entries(conversation, [{}] * len(conversation), timestamp=0))
-    built = await run_cpu(build, made, None, (), entries, long=is_long(conversation))
-    return built.messages
 
 
 async def _count_prompt(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: dict[str, Any]) -> MeasuredCount:

@@ -195,7 +195,10 @@ async def carry_over_session(engine: Engine, ref: SessionRef, how: CarryOver, re
         SecretBlocked: the prefix contains a secret, and the guard refuses secrets.
     """
     session = (await engine.store.get(ref)).require_intact()
-    _check_prefix(engine, how.prefix)
+    if engine.guard is not None:
+        sweep = engine.guard.sweep()
+        sweep.clean_text(how.prefix, "carry_over.prefix", sent=True)
+        sweep.raise_if_blocked()
     origin: dict[str, Any] = {"id": ref.id, "turn": None, "seq": None}
     made = await _write_text(engine, session, how, responder) if session.messages else None
     if made is None:
@@ -207,13 +210,6 @@ async def carry_over_session(engine: Engine, ref: SessionRef, how: CarryOver, re
     tail = session.tail
     origin |= {"turn": tail.turn_id, "seq": tail.last_seq, "form": form, "mark": _compute_mark(text)}
     return CarriedSession((Message(role="system", content=text),), origin)
-
-
-def _check_prefix(engine: Engine, prefix: str) -> None:
-    if engine.guard is not None:
-        sweep = engine.guard.sweep()
-        sweep.clean_text(prefix, "carry_over.prefix", sent=True)
-        sweep.raise_if_blocked()
 
 
 def _frame(prefix: str, form: str, text: str) -> str:

@@ -111,7 +111,15 @@ async def _hand_over(
         copied = await _write_copy(engine, ref, target, agent)
         record_version = await _copy_records(engine, copied, target)
         held = await _copy_artifacts(engine, ref, target)
-        await _move_children(engine, ref, target)
+        for child in await list_children(engine, ref):
+            there = SessionRef(target.user_id, child.id)
+            if there != child:
+                await move_session(engine, child, there)
+            session = await engine.store.get(there)
+            link: Any = session.metadata.get(PARENT)
+            if isinstance(link, dict) and link.get("session_id") != target.id:
+                patch = SessionPatch(metadata={**session.metadata, PARENT: {**link, "session_id": target.id}})
+                await engine.store.update(there, patch, timestamp=session.updated_at)
         await _move_endings(engine, ref, target)
         await _forget_transcript(engine, ref)  # here too, so that no file is left after a crash
         try:
@@ -132,14 +140,6 @@ async def _hand_over(
 async def _forget_transcript(engine: Engine, ref: SessionRef) -> None:
     if (transcripts := find_transcripts(engine.hooks)) is not None:
         await transcripts.forget(engine.store.tenant, ref.user_id, ref.id)
-
-
-async def _move_children(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
-    for child in await list_children(engine, ref):
-        there = SessionRef(target.user_id, child.id)
-        if there != child:
-            await move_session(engine, child, there)
-        await _update_parent(engine, there, target)
 
 
 async def _write_copy(engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType) -> Session:
@@ -231,26 +231,13 @@ async def _copy_artifacts(engine: Engine, ref: SessionRef, target: SessionRef) -
     held = sorted(await engine.artifacts.list_all(ref), key=lambda one: (one.name, one.version))
     for one in held:
         if (one.name, one.version) not in there:
-            await _copy_artifact(engine, one, target)
+            # Version numbers are assigned in order, so placeholders fill the gaps of deleted versions until the copy exists.
+            instead = []
+            while (version := (await engine.artifacts.copy(one, target)).version) < one.version:
+                instead.append(version)
+            for version in instead:
+                await engine.artifacts.delete(target, one.name, version)
     return held
-
-
-async def _copy_artifact(engine: Engine, one: Artifact, target: SessionRef) -> None:
-    # Version numbers are assigned in order, so placeholders fill the gaps of deleted versions until the copy exists.
-    instead = []
-    while (version := (await engine.artifacts.copy(one, target)).version) < one.version:
-        instead.append(version)
-    for version in instead:
-        await engine.artifacts.delete(target, one.name, version)
-
-
-async def _update_parent(engine: Engine, child: SessionRef, parent: SessionRef) -> None:
-    """Store the new id of a session in the session of an agent that was called from it."""
-    session = await engine.store.get(child)
-    link: Any = session.metadata.get(PARENT)
-    if isinstance(link, dict) and link.get("session_id") != parent.id:
-        patch = SessionPatch(metadata={**session.metadata, PARENT: {**link, "session_id": parent.id}})
-        await engine.store.update(child, patch, timestamp=session.updated_at)
 
 
 async def _move_endings(engine: Engine, ref: SessionRef, target: SessionRef) -> None:

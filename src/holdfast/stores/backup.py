@@ -237,7 +237,11 @@ def _swap_in(target: Path, part: Path, *, side_files: Sequence[str]) -> str | No
         side_files: suffixes of the side files that are moved together with the previous database. If its write-ahead log stayed,
             SQLite would apply the log to the new database.
     """
-    kept = _choose_kept_name(target)
+    kept = f"{target}{KEPT}"
+    number = 2
+    while Path(kept).exists():
+        kept = f"{target}{KEPT}.{number}"
+        number += 1
     exists = target.exists()
     if exists:
         owned = target.stat()
@@ -282,15 +286,6 @@ def _lock_exclusively(target: Path, *, force: bool) -> apsw.Connection | _NoConn
             raise StoreCorrupt(f"{problem}, then use --force; the file is kept next to the restored one") from exc
         return _NoConnection()
     return connection
-
-
-def _choose_kept_name(target: Path) -> str:
-    name = f"{target}{KEPT}"
-    number = 2
-    while Path(name).exists():
-        name = f"{target}{KEPT}.{number}"
-        number += 1
-    return name
 
 
 def _sync_folder(folder: Path) -> None:

@@ -231,13 +231,10 @@ class Connection:
                 while await cursor.nextset():  # raises the error of a later one of several statements
                     pass
         except Exception as exc:
-            raise self._handle_error(exc) from exc
+            error = translate_error(exc, NAME)
+            self._broken = self._broken or isinstance(error, ConnectionLost) or isinstance(exc, TimeoutError)
+            raise error from exc
         return rows
-
-    def _handle_error(self, exc: Exception) -> Exception:
-        error = translate_error(exc, NAME)
-        self._broken = self._broken or isinstance(error, ConnectionLost) or isinstance(exc, TimeoutError)
-        return error
 
 
 def _split_by_size(rows: list[list[Any]], size: int) -> Iterator[list[list[Any]]]:

@@ -27,22 +27,18 @@ async def verify(store: Store, ref: SessionRef, *, page: int = PAGE) -> int:
     while True:
         session = (await store.get(ref)).require_intact()
         try:
-            return await _verify_at(store, session, page)
+            path, end = _LogReplay(session), session.tail.next_seq
+            for start in range(0, end, page):
+                for entry in await store.entries(session.ref, start=start, stop=min(start + page, end), retired=True):
+                    path.grow(entry)
+            path.finish()
+            return path.read
         except TypeError as exc:  # SQLite returns whatever a damaged row holds, of any type
             raise StoreCorrupt(f"session {ref.id!r}: a row is damaged: {exc}") from exc
         except StoreCorrupt:
             # Pages may not fit together if another client wrote to the session in between.
             if (await store.get(ref)).version == session.version:
                 raise
-
-
-async def _verify_at(store: Store, session: Session, page: int) -> int:
-    path, end = _LogReplay(session), session.tail.next_seq
-    for start in range(0, end, page):
-        for entry in await store.entries(session.ref, start=start, stop=min(start + page, end), retired=True):
-            path.grow(entry)
-    path.finish()
-    return path.read
 
 
 class _LogReplay:

@@ -98,16 +98,12 @@ class Tokenizer:
     reports: bool = True
     """True to include `usage` in answers."""
 
-    def count_prompt_tokens(self, body: Mapping[str, Any]) -> int:
-        """Return the tokens of the prompt of a request, by the count of the upstream."""
-        count = get_counter(str(body.get("model")))
-        messages = sum(count.message(parse_message(message)) for message in body.get("messages") or ())
-        return round(self.ratio * (PRIMING + messages + count.tools(body.get("tools") or ())))
-
     def reply(self, body: Mapping[str, Any], reply: Reply) -> Reply:
         """Return `reply` with the token usage of the request, or an error in its place if the prompt exceeds the limit."""
+        count = get_counter(str(body.get("model")))
+        messages = sum(count.message(parse_message(message)) for message in body.get("messages") or ())
         prompt, wanted = (
-            self.count_prompt_tokens(body),
+            round(self.ratio * (PRIMING + messages + count.tools(body.get("tools") or ()))),
             body.get("max_completion_tokens") or body.get("max_tokens") or 0,
         )
         if self.window is not None and prompt + wanted > self.window:

@@ -218,19 +218,16 @@ class State(MutableMapping[str, Any]):
         check_delta({key: change})
         scope, turn_state = get_scope(key), self._turn_state
         if scope == "temp":
-            _set_or_remove(turn_state.temp, key, apply_change(key, turn_state.temp.get(key), change))
+            value = apply_change(key, turn_state.temp.get(key), change)
+            if value is None:
+                turn_state.temp.pop(key, None)
+            else:
+                turn_state.temp[key] = value
             return
         change = combine_changes(key, self._delta[key], change) if key in self._delta else change
         if isinstance(change, Increment | Extend) and (scope == "session" or turn_state.loaded):
             apply_change(key, self._get_held(key), change)
         self._delta[key] = change
-
-
-def _set_or_remove(values: dict[str, Any], key: str, value: Any) -> None:
-    if value is None:
-        values.pop(key, None)
-    else:
-        values[key] = value
 
 
 def _copy_as_json(key: str, value: Any) -> Any:

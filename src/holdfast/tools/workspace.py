@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -14,7 +13,6 @@ from holdfast.tools.context import ToolContext
 from holdfast.tools.functions import tool_from
 from holdfast.tools.tool import Tool, Toolset
 from holdfast.workspace import Commit, CommitOutcome, Workspace, Workspaces
-from holdfast.workspace.files import LeftOut
 
 CHECKPOINT: Final = "checkpoint"
 HISTORY: Final = "memory_history"
@@ -70,15 +68,10 @@ class WorkspaceTools:
 
 def describe_outcome(outcome: CommitOutcome) -> dict[str, Any]:
     """Return the outcome of a checkpoint as a JSON object, for models and the REST API."""
-    more = {"left_out": list_left_out(outcome.left_out)} if outcome.left_out else {}
+    more = {"left_out": [one._asdict() for one in outcome.left_out]} if outcome.left_out else {}
     if outcome.commit is None:
         return {"ok": True, "skipped": True, "reason": _NOTHING, **more}
     return {"ok": True, "oid": outcome.commit.short_oid, "subject": outcome.commit.subject, "skipped": False, **more}
-
-
-def list_left_out(left_out: Iterable[LeftOut]) -> list[dict[str, str]]:
-    """Return the files that were left out of a commit as JSON objects."""
-    return [one._asdict() for one in left_out]
 
 
 def _mask_foreign(user_id: str, commit: Commit) -> Commit:

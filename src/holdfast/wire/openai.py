@@ -65,26 +65,22 @@ def _convert_part(part: Part) -> Iterator[Part]:
     elif part.text is not None:
         yield msgspec.structs.replace(part, type="text") if part.type in TEXT_PARTS else part
     elif part.type == "document" and isinstance(source, Mapping) and source.get("type") == "content":
-        yield from _convert_document(part.extra, source.get("content"))
+        content = source.get("content")
+        if head := _join_lines(part.extra.get("title"), part.extra.get("context")):
+            yield Part("text", head)
+        for block in [{"type": "text", "text": content}] if isinstance(content, str) else content or ():
+            yield from _convert_part(_parse_part(block, "document"))
     elif found is not None and (made := _make_part(found, part.extra)) is not None:
         kind, fields = made
         context = part.extra.get("context") if kind == "file" else None
         yield from (Part("text", context),) if isinstance(context, str) and context else ()
         text = None if fields is not None else _join_lines(found.name, part.extra.get("context"), "", found.words)
-        yield Part(kind, text, {**(fields or {}), **_pick_kept(part.extra)})
+        yield Part(kind, text, {**(fields or {}), **{name: part.extra[name] for name in _KEPT if name in part.extra}})
     elif part.type == "video":
         frames = get_frames(part)
         yield Part("text", FRAMES.format(about=f": {len(frames)} frames" if frames else ""))
     else:
         yield part
-
-
-def _convert_document(fields: Mapping[str, Any], content: Any) -> Iterator[Part]:
-    """Yield the title and the context of a document that consists of blocks, and the converted blocks."""
-    if head := _join_lines(fields.get("title"), fields.get("context")):
-        yield Part("text", head)
-    for block in [{"type": "text", "text": content}] if isinstance(content, str) else content or ():
-        yield from _convert_part(_parse_part(block, "document"))
 
 
 def _join_lines(*lines: Any) -> str:
@@ -131,10 +127,6 @@ def _make_data_url(found: Media) -> str | None:
     if found.form == "base64" and found.start:
         return found.whole
     return f"data:{found.mime};base64,{found.data}" if found.mime else None
-
-
-def _pick_kept(extra: dict[str, Any]) -> dict[str, Any]:
-    return {name: extra[name] for name in _KEPT if name in extra}
 
 
 OWN_FIELDS = frozenset(

@@ -115,7 +115,7 @@ def decode_json(body: bytes, *, what: str = "the body", values: int = VALUES, re
     colons = _count_colons(data, DEPTH)
     # Every key is followed by one colon. More colons than keys and colons in texts mean that a key was given twice.
     if body.count(b":") != colons or b"\\u003" in body:
-        _reject_duplicate_key(body)
+        json.loads(body, object_pairs_hook=_check_unique)
     return data
 
 
@@ -150,11 +150,6 @@ def _count_colons(data: Any, left: int) -> int:
             if type(item) is not str:
                 found += _count_colons(item, left - 1)
     return found
-
-
-def _reject_duplicate_key(body: bytes) -> None:
-    """Find the duplicate key in a body by decoding it again, and reject the body."""
-    json.loads(body, object_pairs_hook=_check_unique)
 
 
 def _check_unique(pairs: list[tuple[str, Any]]) -> None:

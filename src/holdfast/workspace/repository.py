@@ -445,7 +445,11 @@ def open_repository(git: Git, folder: Path, *, fresh: bool = False) -> Iterator[
     """
     git_folder = folder / (NEW_GIT if fresh else GIT_FOLDER)
     if fresh:
-        _create_repository(git_folder)
+        _remove(git_folder)
+        for name in ("objects", "refs/heads", "refs/tags"):
+            (git_folder / name).mkdir(mode=0o700, parents=True)
+        (git_folder / "config").write_text(_CONFIG)
+        (git_folder / "HEAD").write_text(f"ref: {BRANCH}\n")
     branch = _read_branch(folder, git_folder)
     with _create_scratch(folder) as scratch:
         _link_repository(scratch, git_folder, branch)
@@ -533,15 +537,6 @@ def _list_special_files(folder: str, names: Sequence[str]) -> list[str]:
     """Return the names of entries that cannot be copied, such as pipes."""
     places = {name: Path(folder, name) for name in names}
     return [name for name, one in places.items() if not (one.is_symlink() or one.is_file() or one.is_dir())]
-
-
-def _create_repository(git_folder: Path) -> None:
-    """Delete everything at a path, and create an empty repository there."""
-    _remove(git_folder)
-    for name in ("objects", "refs/heads", "refs/tags"):
-        (git_folder / name).mkdir(mode=0o700, parents=True)
-    (git_folder / "config").write_text(_CONFIG)
-    (git_folder / "HEAD").write_text(f"ref: {BRANCH}\n")
 
 
 def _read_branch(folder: Path, git_folder: Path) -> str:

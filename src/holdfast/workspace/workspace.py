@@ -311,7 +311,10 @@ class Workspace:
         return outcome
 
     def _attempt(self, message: _Message) -> CommitOutcome:
-        self._check_message(message)
+        find = self._resources.find
+        found = find_secrets(message.subject, "the subject", find) + find_secrets(message.body, "the body", find)
+        if found:
+            raise SecretBlocked(found)
         self._ensure_repository()
         for _ in range(_ATTEMPTS):
             with open_repository(self._resources.git, self.folder) as repository:
@@ -373,13 +376,6 @@ class Workspace:
             found = repository.diff(commits[-1].oid, commits[0].oid, user_id)
             more = f"[{found.missing:,} more bytes of this diff are left out]\n" if found.missing else ""
             return History(commits=commits, diff=found.text + more or None)
-
-    def _check_message(self, message: _Message) -> None:
-        """Raise `SecretBlocked` if a commit message contains a secret."""
-        find = self._resources.find
-        found = find_secrets(message.subject, "the subject", find) + find_secrets(message.body, "the body", find)
-        if found:
-            raise SecretBlocked(found)
 
     def _make_error(self, exc: OSError) -> WorkspaceUnavailable:
         return WorkspaceUnavailable(f"the workspace {self.folder} cannot be used: {exc.strerror or exc}")

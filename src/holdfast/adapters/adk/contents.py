@@ -42,7 +42,10 @@ def make_messages(event: Event) -> list[Json]:
     made = [one.message for one in convert_content(content, _make_namer(event.id), is_user=event.author == "user")]
     first, *rest = made or [{"role": "note"}]
     own = {"timestamp": min(max(0, int(event.timestamp * 1000)), LATEST), "metadata": {EVENT: event.id}}
-    return [{**first, **own, "origin": {EVENT: dump_event(event)}}, *({**message, **own} for message in rest)]
+    dumped: Json = event.model_dump(mode="json", exclude_none=True)
+    if event.long_running_tool_ids:
+        dumped["long_running_tool_ids"] = sorted(event.long_running_tool_ids)
+    return [{**first, **own, "origin": {EVENT: dumped}}, *({**message, **own} for message in rest)]
 
 
 async def prepare_event(event: Event) -> tuple[list[Json], str]:
@@ -68,14 +71,6 @@ def _replace_surrogates(messages: list[Json], stored: str) -> list[Json]:
     """Replace lone surrogates by question marks, because databases refuse them. The event is stored as a text in which they are escaped."""
     made: list[Json] = json.loads(json.dumps(messages, ensure_ascii=False).encode(errors="replace"))
     return [{**made[0], "origin": {EVENT: json.dumps(json.loads(stored)[EVENT])}}, *made[1:]]
-
-
-def dump_event(event: Event) -> Json:
-    """Return an event as JSON. Equal events return equal JSON: sets are sorted."""
-    dumped: Json = event.model_dump(mode="json", exclude_none=True)
-    if event.long_running_tool_ids:
-        dumped["long_running_tool_ids"] = sorted(event.long_running_tool_ids)
-    return dumped
 
 
 def read_event(origin: Any) -> Event | None:

@@ -52,15 +52,11 @@ def remove_data(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _remove_part_data(part: Any) -> Any:
     if _is_media(part):
-        return _empty_data_texts(part)
+        bare: Any = part
+        for path, _, _ in _iterate_data(part):
+            bare = replace_at(bare, path, "")
+        return bare
     return remove_data(part) if _is_result(part) else part
-
-
-def _empty_data_texts(part: Mapping[str, Any]) -> Any:
-    bare: Any = part
-    for path, _, _ in _iterate_data(part):
-        bare = replace_at(bare, path, "")
-    return bare
 
 
 def _iterate_parts(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from holdfast.access import is_usable_key
+from holdfast.access import ApiKeyObject, is_usable_key
 from holdfast.agents.definitions import Llm
 from holdfast.context.settings import STRATEGIES, get_budget
 from holdfast.domain.objects import Id, NonEmpty
@@ -20,7 +20,7 @@ from holdfast.models.limited import LimitedModel
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import call_route
 from holdfast.server.inspector.frame import GLOBALS, PageQuery, Pages, Values
-from holdfast.server.keys import ApiKeyObject, find_key
+from holdfast.server.keys import find_key
 from holdfast.server.permissions import Refused
 from holdfast.server.status import read_retention
 from holdfast.stores.keys import Role

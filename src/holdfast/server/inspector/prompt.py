@@ -137,10 +137,11 @@ async def show_prompt(call: Call, query: PromptPageQuery, session: Session) -> V
     view = await view_prompt(call.hf.engine, session.ref, handle.responder, wanted)
     sides = await _compare(call, session, query, view) if query.compares else ()
     built = [side.view for side in sides if side.view]
+    free = [Segment(*SECTIONS[one.name], one.tokens) for one in view.sections if one.name in FREE]
     return {
         "view": view,
         "position": view.call.turn_id if view.call else session.turns,
-        "window": _make_window(view),
+        "window": [Segment("accent", "Prompt", view.total_tokens), *free],
         "strip": _make_strip(session, view),
         "decisions": _sum_decisions(view),
         "messages": show_messages(view)[query.start : query.start + INSPECTOR_MESSAGES],
@@ -239,12 +240,6 @@ def make_bar(view: PromptView) -> list[Segment]:
         for one in view.sections
         if one.name not in FREE or one.name == "free"
     ]
-
-
-def _make_window(view: PromptView) -> list[Segment]:
-    """Return the division of the model's context window: the prompt, what it leaves free, and the reserves."""
-    free = [Segment(*SECTIONS[one.name], one.tokens) for one in view.sections if one.name in FREE]
-    return [Segment("accent", "Prompt", view.total_tokens), *free]
 
 
 def _make_strip(session: Session, view: PromptView) -> list[Segment]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
-from holdfast.domain.objects import Count, NonEmpty
+from holdfast.domain.objects import Count
 from holdfast.domain.session import Session, SessionRef
 from holdfast.durations import format_utc
 from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound
@@ -17,13 +17,12 @@ from holdfast.search.queries import SearchResults
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import check_path
 from holdfast.server.inspector.actions import read_form, run_route
-from holdfast.server.inspector.frame import HTML, PageQuery, Pages, Values, check_content, render
+from holdfast.server.inspector.frame import HTML, Pages, Values, check_content, render
 from holdfast.server.permissions import permit
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Order, read_query
-from holdfast.server.search import Moment
+from holdfast.server.sessions import SessionSelection, make_filters
 from holdfast.sessions.session_list import SortKey, find_state, sort_sessions, summarize_sessions
-from holdfast.wire.strict_json import parse_time
 
 routes = Pages()
 _LISTED: Final = 25
@@ -50,24 +49,15 @@ COLUMNS: Final[tuple[tuple[str, SortKey | None, bool], ...]] = (
 """Title of each column, the key by which it sorts, and whether it has numbers."""
 
 
-class SessionListQuery(PageQuery, kw_only=True):
-    """Query parameters of the list of sessions."""
+class SessionListQuery(SessionSelection, kw_only=True):
+    """Query parameters of the list of sessions. For a search, `after` is its cursor."""
 
+    notice: str | None = None
+    """See `frame.PageQuery`."""
     q: str | None = None
     """Words that messages contain."""
-    user_id: NonEmpty | None = None
-    agent: NonEmpty | None = None
-    status: Literal["active", "closed"] | None = None
-    since: Moment | None = None
-    """Only sessions that were used at this time or later."""
-    until: Moment | None = None
-    """Only sessions that were last used before this time."""
     sort: SortKey = "updated_at"
     order: Order = "desc"
-    after: NonEmpty | None = None
-    """Id of the last session of the previous page, or the cursor of a search."""
-    after_user: NonEmpty | None = None
-    """User of that session."""
     start: Count = 0
     """Sessions before this page, if they are sorted by another column than the last use."""
 
@@ -95,17 +85,6 @@ async def show_sessions(call: Call, query: SessionListQuery) -> Values:
         "columns": COLUMNS,
         "highest": SORTED_SESSIONS,
         **values,
-    }
-
-
-def make_filters(call: Call, query: SessionListQuery) -> dict[str, Any]:
-    """Return the filters of a list of sessions that the caller may see, for `Store.list`."""
-    return {
-        "user_id": call.get_owner(query.user_id),
-        "agent": query.agent,
-        "status": query.status,
-        "since": None if query.since is None else parse_time(query.since, "since"),
-        "until": None if query.until is None else parse_time(query.until, "until"),
     }
 
 

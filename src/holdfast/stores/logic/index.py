@@ -258,7 +258,9 @@ class LogicIndex(Handle):
         scores = compute_similarities(vector, [_to_float32(row[1], dimensions) for row in rows], abs(dimensions))
         near |= {row[0]: score for row, score in zip(rows, scores, strict=True)}
         found = yield from read_candidates(place, sorted(near), make_counter(()), place.filters)
-        return _sort_similar(place, found, near)
+        rated = [Similar(one, near[make_document_id(one.source, place.channel, one.place)]) for one in found]
+        rated.sort(key=lambda one: (-one.similarity, -one.candidate.source, -one.candidate.place))
+        return rated
 
     async def drop_vectors(self, *, keep: str | None = None) -> int:
         count, queue = 0, self._get_queue(None)
@@ -342,12 +344,6 @@ def _drop_vectors(tenant: str, keep: str | None) -> Steps[int]:
             return len(rows)
         yield Query("index_model_delete", (number,))
     return 0
-
-
-def _sort_similar(place: LookupScope, found: Sequence[Candidate], near: Mapping[int, float]) -> list[Similar]:
-    rated = [Similar(one, near[make_document_id(one.source, place.channel, one.place)]) for one in found]
-    rated.sort(key=lambda one: (-one.similarity, -one.candidate.source, -one.candidate.place))
-    return rated
 
 
 def _scan_vectors(place: LookupScope, model: int, vector: bytes, limit: int, *, half: bool) -> Steps[dict[int, float]]:

@@ -102,7 +102,12 @@ class RecordStore(Handle):
         key, _ = yield from _locate_owner(self.tenant, owner, identity)
         if len(places) > _READ_AT_ONCE:
             rows = yield Query("records_sizes", (*key, _encode_places(places), now))
-            check_sizes([row[0] for row in rows])
+            sizes = [row[0] for row in rows]
+            if sum(sizes) > RECORDS_BYTES:
+                raise TooLarge(
+                    f"the values have {sum(sizes)} bytes together; at most {RECORDS_BYTES} are read at once: name fewer records",
+                    param="names",
+                )
         found = yield from _read_values(key, places, now)
         return tuple(found.get(place) for place in places)
 
@@ -167,7 +172,11 @@ class RecordStore(Handle):
             limit: maximum number of namespaces, 1 to `PAGE`.
         """
         check_owner(owner)
-        check_namespaces(prefix, depth, after, limit)
+        domain.check_namespace(prefix, empty=True)
+        checks.check_int(depth, "depth", none=True, low=1)
+        if after is not None:
+            domain.check_namespace(after)
+        checks.check_limit(limit)
         begin, end = domain.encode_namespace(prefix), end_of_namespace(prefix, nested=True)
         if after is not None:
             begin = max(begin, end_of_namespace(after, nested=len(after) == depth))
@@ -545,15 +554,6 @@ def check_searchable(
     return places
 
 
-def check_namespaces(prefix: Namespace, depth: int | None, after: Namespace | None, limit: int) -> None:
-    """Refuse invalid arguments of a list of namespaces."""
-    domain.check_namespace(prefix, empty=True)
-    checks.check_int(depth, "depth", none=True, low=1)
-    if after is not None:
-        domain.check_namespace(after)
-    checks.check_limit(limit)
-
-
 def encode_changes(changes: Sequence[RecordChange], *, unlimited: bool = False) -> list[EncodedChange]:
     """Encode changes of records. Refuse invalid ones, and two of the same name.
 
@@ -706,12 +706,3 @@ def count_page(sizes: Sequence[int], limit: int) -> int:
         if number and total > RECORD_PAGE_BYTES:
             return number
     return min(len(sizes), limit)
-
-
-def check_sizes(sizes: Sequence[int]) -> None:
-    """Raise `TooLarge` if the values with these sizes are together too large to be read at once."""
-    if sum(sizes) > RECORDS_BYTES:
-        raise TooLarge(
-            f"the values have {sum(sizes)} bytes together; at most {RECORDS_BYTES} are read at once: name fewer records",
-            param="names",
-        )

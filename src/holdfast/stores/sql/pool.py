@@ -115,14 +115,12 @@ class Pool(Generic[L]):
             return await waiting
         except asyncio.CancelledError:
             if waiting.done() and not waiting.cancelled():  # it arrived in the same moment
-                self._hand_back(waiting.result())
+                connection = waiting.result()
+                if connection is None:
+                    self._pass_on(None)
+                else:
+                    self.release(connection)
             raise
-
-    def _hand_back(self, connection: L | None) -> None:
-        if connection is None:
-            self._pass_on(None)
-        else:
-            self.release(connection)
 
     def _pass_on(self, connection: L | None) -> bool:
         """Give a connection to the caller that has waited longest. With None instead, permit that caller to open a connection.

@@ -219,11 +219,18 @@ class Interpreter:
             value = self._run_code(name, code)
             if value is not None:
                 self._names["_"] = value
-                self._add_image(value, result)
+                image = getattr(sys.modules.get("PIL.Image"), "Image", None)
+                if isinstance(image, type) and isinstance(value, image):
+                    picture: Any = value
+                    self._add_plot(picture.save, result)
                 result["result"] = cut(repr(value), self._most)
             result["status"] = "success"
         except SystemExit as exc:
-            self._handle_exit(exc, result)
+            if exc.code in (None, 0):
+                result["status"] = "success"
+                result["notes"].append("the code called exit(); variables are kept")
+            else:
+                result["exception"] = cut(f"SystemExit: {exc.code}", self._most)
         except BaseException as exc:  # noqa: BLE001 - any exception of the code is part of its result
             if isinstance(exc, MemoryError):
                 self._reserve = None
@@ -232,13 +239,6 @@ class Interpreter:
                 )
             result["exception"] = cut(_format_traceback(exc), self._most)
         self._add_figures(result)
-
-    def _handle_exit(self, exc: SystemExit, result: dict[str, Any]) -> None:
-        if exc.code in (None, 0):
-            result["status"] = "success"
-            result["notes"].append("the code called exit(); variables are kept")
-        else:
-            result["exception"] = cut(f"SystemExit: {exc.code}", self._most)
 
     def _run_code(self, name: str, code: str) -> Any:
         """Run code. Return the value of the last expression, or None if the last statement is not an expression."""
@@ -287,13 +287,6 @@ class Interpreter:
         finally:
             with contextlib.suppress(Exception):
                 pyplot.close("all")
-
-    def _add_image(self, value: Any, result: dict[str, Any]) -> None:
-        """Add `value` to the result as an image if it is a PIL image."""
-        image = getattr(sys.modules.get("PIL.Image"), "Image", None)
-        if isinstance(image, type) and isinstance(value, image):
-            picture: Any = value
-            self._add_plot(picture.save, result)
 
     def _add_plot(self, save: Any, result: dict[str, Any]) -> None:
         plots, notes = result["plots"], result["notes"]
@@ -378,15 +371,6 @@ def _move_up(number: int) -> int:
     return fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _LOWEST_DESCRIPTOR)
 
 
-def _close_others(kept: set[int]) -> None:
-    """Close all descriptors except those in `kept`. The server's event loop may have let this process inherit others by accident."""
-    place = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"  # noqa: PTH112 - pathlib is slow to import
-    for name in os.listdir(place):  # noqa: PTH208 - the same
-        if int(name) not in kept:
-            with contextlib.suppress(OSError):  # the descriptor used for listing
-                os.close(int(name))
-
-
 class StandardStreams:
     """Standard streams of the code: descriptors 0, 1 and 2, and the Python streams on them."""
 
@@ -444,7 +428,12 @@ def main() -> None:
     if sys.version_info < (3, 9):  # noqa: UP036 - it is another Python than the one that Holdfast asks for
         raise RuntimeError(f"this is Python {sys.version_info[0]}.{sys.version_info[1]}: 3.9 or later is needed")
     stdout = int(sys.argv[1])
-    _close_others({0, 1, 2, stdout})
+    kept = {0, 1, 2, stdout}
+    place = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"  # noqa: PTH112 - pathlib is slow to import
+    for name in os.listdir(place):  # noqa: PTH208 - the same
+        if int(name) not in kept:
+            with contextlib.suppress(OSError):  # the descriptor used for listing
+                os.close(int(name))
     channel = Channel(_move_up(0), _move_up(1))
     os.close(0)
     os.close(1)

@@ -211,14 +211,17 @@ class Kernels:
         kernel.users += 1
         try:
             async with kernel.lock:
-                await self._wait_for_room()
+                while self._closing and len(self._kernels) + len(self._closing) > MAX_PROCESSES:
+                    await asyncio.wait(self._closing, return_when=asyncio.FIRST_COMPLETED)
                 kernel.check()
                 await kernel.prepare(self._folders.make, self._process)
                 yield kernel
         finally:
             kernel.users -= 1
             kernel.used_at = self._clock()
-            self._schedule_sweep()
+            if self._sweeper is None and self._kernels:
+                self._sweeper = Repeater(self.sweep)
+                self._sweeper.begin(self._get_pause())
 
     def _get_kernel(self, key: SessionKey, identity: str) -> Kernel:
         """Return the kernel of a session. If the session has no kernel, create one.
@@ -234,22 +237,14 @@ class Kernels:
             kernel = None
         if kernel is None:
             if len(self._kernels) >= MAX_PROCESSES:
-                self._evict_idle()
+                idle = [kernel for kernel in self._kernels.values() if not kernel.users]
+                if not idle:
+                    raise NoKernel(
+                        f"all {len(self._kernels)} Python processes of this server are busy with other sessions: try again later"
+                    )
+                self._end(min(idle, key=lambda kernel: kernel.used_at))
             kernel = self._kernels[key] = Kernel(key, identity, self._clock())
         return kernel
-
-    def _evict_idle(self) -> None:
-        idle = [kernel for kernel in self._kernels.values() if not kernel.users]
-        if not idle:
-            raise NoKernel(
-                f"all {len(self._kernels)} Python processes of this server are busy with other sessions: try again later"
-            )
-        self._end(min(idle, key=lambda kernel: kernel.used_at))
-
-    async def _wait_for_room(self) -> None:
-        """Wait until the number of kernels, including those that are still being closed, is at most the maximum."""
-        while self._closing and len(self._kernels) + len(self._closing) > MAX_PROCESSES:
-            await asyncio.wait(self._closing, return_when=asyncio.FIRST_COMPLETED)
 
     # -- ending -------------------------------------------------------------
 
@@ -271,12 +266,6 @@ class Kernels:
         self._closing.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a Python process did not end well", exc_info=error)
-
-    def _schedule_sweep(self) -> None:
-        """Start repeated checks for idle kernels, unless they run already or there is no kernel."""
-        if self._sweeper is None and self._kernels:
-            self._sweeper = Repeater(self.sweep)
-            self._sweeper.begin(self._get_pause())
 
     def _get_pause(self) -> int:
         """Return the milliseconds until the next check for idle kernels."""

@@ -211,20 +211,17 @@ class PythonProcess:
         if self._worker is not None and not self._worker.alive:
             await self._clean_up(self._worker)
         if self._worker is None:
-            self._check_sandbox()
+            missing = detect_sandbox().missing
+            if sys.platform == "win32" or (missing and not self._unsandboxed):
+                raise PythonUnavailable(
+                    f"this system cannot sandbox Python: {'; '.join(missing) or 'it is Windows'}. "
+                    "Set `python.unsandboxed: true` to run it without a sandbox (not on Windows)"
+                )
             self._contents = await anyio.to_thread.run_sync(self._prepare_folder)
             worker = self._worker = await Worker.start(self._folder, self._limits, self._interpreter)
             self._watching = asyncio.ensure_future(self._watch(worker))
         lost, self._lost = self._lost, ""
         return lost
-
-    def _check_sandbox(self) -> None:
-        missing = detect_sandbox().missing
-        if sys.platform == "win32" or (missing and not self._unsandboxed):
-            raise PythonUnavailable(
-                f"this system cannot sandbox Python: {'; '.join(missing) or 'it is Windows'}. "
-                "Set `python.unsandboxed: true` to run it without a sandbox (not on Windows)"
-            )
 
     def _prepare_folder(self) -> Contents:
         for inner in (self._folder, self._folder / ".tmp"):

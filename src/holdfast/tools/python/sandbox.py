@@ -129,38 +129,33 @@ def confine(folder: str, limits: dict[str, int], parent: int) -> dict[str, Any]:
     """
     found = probe()
     if sys.platform.startswith("linux"):
-        _lower_priority()
-        _end_with_parent(parent)
+        os.nice(5)
+        try:
+            with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+                file.write("1000")
+        except OSError:
+            pass
+        _prctl(_PR_SET_PDEATHSIG, 9)
+        if os.getppid() != parent:  # the parent died before the signal was set up
+            os._exit(1)
         _drop_capabilities()
     if found["limits"]:
         _set_limits(limits)
     if found["landlock"]:
         _apply_landlock(folder, found["landlock"])
     if found["seccomp"]:
-        _apply_filter(os.uname().machine, found["landlock"])
+        machine = os.uname().machine
+        steps = seccomp.build_filter(machine, found["landlock"])
+        kept = ctypes.create_string_buffer(steps, len(steps))
+        program = struct.pack("HxxxxxxQ", len(steps) // 8, ctypes.addressof(kept))
+        _syscall(_SECCOMP[machine], 1, 1, program)
     return found
-
-
-def _lower_priority() -> None:
-    """Make this process the first that is killed when the system's memory is full, and lower its CPU priority."""
-    os.nice(5)
-    try:
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write("1000")
-    except OSError:
-        pass
 
 
 def _prctl(*arguments: int) -> None:
     filled = [ctypes.c_ulong(one) for one in (*arguments, 0, 0, 0, 0)[1:5]]
     if _load_libc().prctl(ctypes.c_int(arguments[0]), *filled) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
-
-def _end_with_parent(parent: int) -> None:
-    _prctl(_PR_SET_PDEATHSIG, 9)
-    if os.getppid() != parent:  # the parent died before the signal was set up
-        os._exit(1)
 
 
 def _drop_capabilities() -> None:
@@ -208,14 +203,6 @@ def _set_limits(limits: dict[str, int]) -> None:
 # -- files -------------------------------------------------------------------------
 
 
-def list_readable_paths() -> list[str]:
-    """Return the paths that this Python needs to read: its library and packages, not its whole installation prefix."""
-    prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
-    inner = ("lib", "lib64", "share/zoneinfo", "pyvenv.cfg")
-    own = [os.path.join(prefix, name) for prefix in prefixes for name in inner]
-    return [*_SYSTEM, *own, os.path.dirname(os.__file__), *site.getsitepackages()]
-
-
 def _apply_landlock(folder: str, version: int) -> None:
     rights = (1 << 13) - 1
     for since, right in ((2, 1 << 13), (3, 1 << 14), (5, 1 << 15)):
@@ -228,7 +215,10 @@ def _apply_landlock(folder: str, version: int) -> None:
     attributes = struct.pack("3Q", *words)[: 8 if version < 4 else 16 if version < 6 else 24]
     ruleset = _syscall(444, attributes, len(attributes), 0)
     try:
-        for path in list_readable_paths():
+        prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+        inner = ("lib", "lib64", "share/zoneinfo", "pyvenv.cfg")
+        own = [os.path.join(prefix, name) for prefix in prefixes for name in inner]
+        for path in [*_SYSTEM, *own, os.path.dirname(os.__file__), *site.getsitepackages()]:
             writing = _WRITE_FILE | 1 << 14 if path in _WRITABLE else 0
             _allow(ruleset, path, (_READ | writing) & rights)
         nothing_special = ~(1 | _MAKE_CHAR | _MAKE_SOCKET | _MAKE_FIFO | _MAKE_BLOCK)
@@ -255,10 +245,3 @@ def _allow(ruleset: int, path: str, rights: int) -> bool:
 
 
 # -- system calls ----------------------------------------------------------------------
-
-
-def _apply_filter(machine: str, landlock: int) -> None:
-    steps = seccomp.build_filter(machine, landlock)
-    kept = ctypes.create_string_buffer(steps, len(steps))
-    program = struct.pack("HxxxxxxQ", len(steps) // 8, ctypes.addressof(kept))
-    _syscall(_SECCOMP[machine], 1, 1, program)  # for all threads

@@ -214,12 +214,6 @@ def _reject_any_of(at: int, values: tuple[int, ...]) -> list[Instruction]:
     return [_load_argument(at), *checks, _return(_RET_ALLOW)]
 
 
-def _allow_any_of(at: int, values: tuple[int, ...]) -> list[Instruction]:
-    """Return instructions that allow a call only if the argument with index `at` has one of these values."""
-    checks = [step for value in values for step in ((_EQUAL, 0, 1, value), _return(_RET_ALLOW))]
-    return [_load_argument(at), *checks, _return(_EPERM)]
-
-
 def _reject_hidden_truncation(at: int) -> list[Instruction]:
     """Return instructions that reject emptying a file by opening it for reading. Early versions of Landlock do not restrict this.
 
@@ -254,7 +248,8 @@ def _build_rules(here: int, landlock: int) -> dict[int, list[Instruction]]:
     ]
     rules[AFFINITY[here]] = _allow_only(0, 0)
     rules[FCNTL[here]] = _reject_any_of(1, _FCNTL_DENIED)
-    rules[IOCTL[here]] = _allow_any_of(1, _IOCTL_ALLOWED)
+    checks = [step for value in _IOCTL_ALLOWED for step in ((_EQUAL, 0, 1, value), _return(_RET_ALLOW))]
+    rules[IOCTL[here]] = [_load_argument(1), *checks, _return(_EPERM)]
     rules[PRCTL[here]] = _reject_any_of(0, (_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE))
     if landlock < 3:
         rules[_TRUNCATE[here]] = [_return(_EPERM)]

@@ -217,7 +217,12 @@ class Worker:
             await self._send({"id": self._calls, "code": code})
             return self._read(await self._receive())
         except (EOFError, OSError):
-            await self._handle_closed_pipes()
+            try:
+                async with asyncio.timeout(_CLOSED_SECONDS):
+                    await self._process.wait()
+            except TimeoutError:
+                self._is_broken = True
+                self.kill()
         except (msgspec.MsgspecError, ValueError, RecursionError, _InvalidFrame):
             self._is_broken = True
             self.kill()
@@ -228,15 +233,6 @@ class Worker:
         if answer.id != self._calls:
             raise _InvalidFrame
         return answer.to_answer(self._limits)
-
-    async def _handle_closed_pipes(self) -> None:
-        """Wait for the end of the process, which has closed its pipes. If it does not end, kill it."""
-        try:
-            async with asyncio.timeout(_CLOSED_SECONDS):
-                await self._process.wait()
-        except TimeoutError:
-            self._is_broken = True
-            self.kill()
 
     def _limit_time(self) -> None:
         """Limit the processor time of the process until the next call, summed over all cores.

@@ -89,7 +89,12 @@ class ReplyDecoder:
     def _decode_other(self, event: Json) -> Iterator[Delta]:
         match event["type"]:
             case "message_start":
-                yield from self._start_message(event["message"])
+                message = event["message"]
+                self._add_usage(message.get("usage"))
+                if len(self._parts) == 1:
+                    about = {"id": str(message.get("id") or ""), "created": self._created}
+                    yield Head({**about, "model": str(message.get("model") or "")})
+                    yield from self._pass_on(message, _OF_MESSAGE)
             case "content_block_start":
                 yield from self._start_block(event["content_block"])
             case "content_block_delta":
@@ -100,13 +105,6 @@ class ReplyDecoder:
                 yield from self._finish(event)
             case "message_stop" if self.finished and not self.paused:
                 yield Usage(self._sum_usage())
-
-    def _start_message(self, message: Json) -> Iterator[Delta]:
-        self._add_usage(message.get("usage"))
-        if len(self._parts) == 1:
-            about = {"id": str(message.get("id") or ""), "created": self._created}
-            yield Head({**about, "model": str(message.get("model") or "")})
-            yield from self._pass_on(message, _OF_MESSAGE)
 
     def _start_block(self, start: Json) -> Iterator[Delta]:
         self._open = OpenBlock(start)

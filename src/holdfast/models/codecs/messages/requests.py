@@ -244,7 +244,9 @@ def _set_thinking(request: dict[str, Any], effort: str, reply: int) -> None:
         if thinking.get("type") == "enabled" and not _can_think(request["messages"]):
             del request["thinking"]
         return
-    version = _parse_version(str(request.get("model")))
+    # A model without a version in its name counts as newer than all others.
+    found = _VERSION.search(str(request.get("model")).lower())
+    version = (int(found[1]), int(found[2] or 0)) if found else (99, 0)
     forced = (request["tool_choice"] or {}).get("type") in ("any", "tool")
     if effort not in _EFFORTS or forced or version < _THINKING_SINCE:
         return
@@ -266,12 +268,6 @@ def _can_think(messages: Sequence[Fields]) -> bool:
     if len(messages) < 2 or messages[-1]["content"][0]["type"] != "tool_result":
         return True
     return messages[-2]["content"][0]["type"] in THINKING
-
-
-def _parse_version(model: str) -> tuple[int, int]:
-    """Return a model's version. A model without a version in its name gets a version newer than all others."""
-    found = _VERSION.search(model.lower())
-    return (int(found[1]), int(found[2] or 0)) if found else (99, 0)
 
 
 # -- from a client -----------------------------------------------------------------
