@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.errors import (
+    HoldfastError,
     ServerError,
     ServerUnavailable,
     SessionNotFound,
@@ -250,6 +251,10 @@ async def test_a_server_that_is_overloaded_is_asked_again_later(status: int) -> 
             seen = 0
             await hf.app_state().set("app:seat", "12B")
             assert pauses == [2] * 4
+        seen = 0
+        async with connect_without_pauses(url, max_retries=1) as other:
+            with pytest.raises(HoldfastError, match="later"):
+                await other.app_state().get("app:seat")
 
 
 async def test_a_server_that_restarts_is_reached_again() -> None:

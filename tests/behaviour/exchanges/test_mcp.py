@@ -86,7 +86,7 @@ async def work(x: Exchange, headers: Mapping[str, str] | None, query: str = "") 
         await use(client, x, "list_sessions", limit=1, after=(page or {}).get("after"))
         await use(client, x, "list_sessions", status="closed")
         await use(client, x, "list_sessions", agent="clerk")
-        for given in ({"session_id": "s"}, {"session_id": "s", "seq": 2}, {"session_id": "s", "before": 3, "max_tokens": 200}, {"session_id": "s", "after": 3, "max_tokens": 200}, {"session_id": "empty"}, {"session_id": "gone"}, {"session_id": "s", "seq": 99}, {"session_id": "s", "seq": 1, "after": 1}):  # fmt: skip
+        for given in ({"session_id": "s"}, {"session_id": "s", "seq": 2}, {"session_id": "s", "seq": 0}, {"session_id": "s", "before": 3, "max_tokens": 200}, {"session_id": "s", "after": 3, "max_tokens": 200}, {"session_id": "empty"}, {"session_id": "gone"}, {"session_id": "s", "seq": 99}, {"session_id": "s", "seq": 1, "after": 1}):  # fmt: skip
             await use(client, x, "read_session", **given)
         await use(client, x, "explain", session_id="s", seq=1)
         await use(client, x, "explain", session_id="s", text="PORT", before=3, limit=1)

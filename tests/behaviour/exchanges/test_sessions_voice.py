@@ -51,6 +51,7 @@ HEARD: list[tuple[list[Any], dict[str, Any]]] = [
     *((MUTE, {"chars": number}) for number in (0, 5, 12, 13, 15, 30)),
     *((CJK, {"ms": number}) for number in (1, 100, 300, 500)),
     ([*REPLY, system("Be brief.")], {"chars": 20}),
+    ([*OPEN, user("Hm.")], {}),
     ([*REPLY[:4], assistant("Dinner is ready.", turn_id=1)], {"chars": 6}),
     ([user("Where?")], {}),
     ([], {}),
