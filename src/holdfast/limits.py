@@ -474,18 +474,10 @@ EXPLAIN_QUERY_CHARS: Final = 200
 """The text that explained messages must contain."""
 EXPLAIN_SCANNED: Final = 10_000
 """Messages of a session that one explanation searches for the text of its query. The next page continues the search."""
-EXPLAIN_SIMILAR: Final = 8
-"""Messages with some of the words of a text that an explanation names if no message contains the text."""
 EXPLAIN_REBUILT: Final = 5_000
-"""Messages of a session up to which an explanation rebuilds past prompts. For a longer session, it uses recorded positions."""
+"""Messages of a session up to which other settings are tried for its prompts, because that reads the whole log."""
 EXPLAIN_REBUILT_TOKENS: Final = 1_000_000
-"""Tokens of a session up to which an explanation rebuilds past prompts. For a longer session, it uses recorded positions."""
-EXPLAIN_BUDGETED: Final = 2_000
-"""Messages of a session up to which an explanation tries which budget would keep a message."""
-EXPLAIN_BUDGETED_TOKENS: Final = 300_000
-"""Tokens of a session up to which an explanation tries which budget would keep a message."""
-EXPLAIN_BUDGETED_MATCHES: Final = 3
-"""Newest matches of a text for which an explanation tries budgets. The session's limits for this are divided by the same number."""
+"""Tokens of a session up to which other settings are tried for its prompts."""
 EXPLAIN_CHARS: Final = 200_000
 """Characters of a message, from its beginning, whose sentences are searched for in digests and other generated blocks."""
 EXPLAIN_PHRASES: Final = 500
@@ -494,18 +486,10 @@ EXPLAIN_EXCERPTS: Final = 20
 """Excerpts of a message, found in a prompt, that are returned."""
 EXPLAIN_TEXT_CHARS: Final = 200
 """Characters of an explained message that are returned."""
-PIN_GUESSES: Final = 8
-"""Times that a past prompt is rebuilt at most, each time with other messages pinned, to find the one that was sent."""
 PROMPT_LOG: Final = 200
 """Messages of the log that one view of a prompt marks."""
 PROMPT_TEXT_CHARS: Final = 4_000
 """Characters of a marked message that are returned."""
-COMPACTION_SCANNED: Final = 500
-"""Newest messages of a compaction's range that are searched for facts that it kept or lost."""
-COMPACTION_FACTS: Final = 1_000
-"""Facts that a compaction kept, and facts that it lost, in one view of it."""
-COMPACTION_SOURCES: Final = 200
-"""Messages of a compaction's range in one view of it."""
 PROMPT_CHANGES: Final = 200
 """Messages that differ from the previous prompt and are listed in one view of a prompt."""
 FACT_PINS: Final = 100

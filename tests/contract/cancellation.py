@@ -145,6 +145,7 @@ READS: dict[str, Operation] = {
     "entries": lambda store, ref: store.entries(ref),
     "window": lambda store, ref: store.window(ref, "v"),
     "calls": lambda store, ref: store.calls(ref),
+    "prompt_texts": lambda store, ref: store.prompt_texts(ref),
     "compactions": lambda store, ref: store.compactions(ref),
     "learned": lambda store, ref: store.learned("m"),
     "ping": lambda store, ref: store.ping(),

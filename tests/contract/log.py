@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.messages import Message, Part, ToolCall
-from holdfast.domain.session import Ending, ModelCall, SessionRef, Usage
+from holdfast.domain.session import Ending, ModelCall, PromptText, SessionRef, Usage
 from holdfast.errors import (
     InvalidMessage,
     InvalidRequest,
@@ -222,6 +222,39 @@ async def test_reads_see_acknowledged_writes(store: Store) -> None:
         await store.append(REF, Append(entries=[user(str(at))], timestamp=2))
         assert (await store.get(REF)).messages == at + 1
         assert texts(await store.entries(REF, limit=1, descending=True)) == [str(at)]
+
+
+async def test_texts_of_prompts_are_stored_once_and_deleted_with_what_they_quote(store: Store) -> None:
+    """They are stored with a call, and not returned with it. Texts of an older prompt that quote messages are not stored after an erasure."""
+    system, digest, cut = (
+        PromptText(1, b'"be kind"'),
+        PromptText(2, b'"a digest"', None, 0, 2),
+        PromptText(3, b'"c"', None, 3, 3),
+    )
+    other, memory = PromptText(4, b'"of another"', "s2", 5, 5), PromptText(5, b'"a memory"', "m1")
+    every = (system, digest, cut, other, memory)
+    await store.create(session())
+    await store.append(REF, Append(entries=[user(str(at)) for at in range(4)], timestamp=2))
+    call = ModelCall(model="m", timestamp=1, texts=every, built_at=1)
+    await store.append(REF, Append(calls=[call], timestamp=2))
+    after = await store.append(REF, Append(calls=[evolve(call, texts=(system, digest))], timestamp=2))
+    assert {one.texts for one in await store.calls(REF)} == {()}
+    assert await store.prompt_texts(REF) == every
+    assert await store.prompt_texts(REF, [2, 5, 77]) == (digest, memory)
+    assert await store.prompt_texts(REF, []) == ()
+    await store.erase(REF, 1)
+    assert await store.prompt_texts(REF) == (system, cut, other, memory)
+    await store.append(REF, Append(calls=[evolve(call, built_at=after.version)], timestamp=2))
+    assert await store.prompt_texts(REF) == (system, cut, other, memory)
+    await store.create(session(SessionRef(REF.user_id, "s2")))
+    await store.append(SessionRef(REF.user_id, "s2"), Append(entries=[user(str(at)) for at in range(6)], timestamp=2))
+    await store.erase(SessionRef(REF.user_id, "s2"), 4)
+    assert other in await store.prompt_texts(REF)
+    await store.remove(SessionRef(REF.user_id, "s2"))
+    assert await store.prompt_texts(REF) == (system, cut, memory)
+    await store.remove(REF)
+    await store.create(session())
+    assert await store.prompt_texts(REF) == ()
 
 
 async def test_model_calls_are_recorded_and_summed(store: Store) -> None:

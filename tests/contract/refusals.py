@@ -37,6 +37,7 @@ OF_SESSIONS: dict[str, Call] = {
     "window": lambda store: store.window(NOBODY, "v"),
     "compactions": lambda store: store.compactions(NOBODY),
     "calls": lambda store: store.calls(NOBODY),
+    "prompt_texts": lambda store: store.prompt_texts(NOBODY),
     "touch": lambda store: store.touch(NOBODY, timestamp=1),
     "media": lambda store: store.media(NOBODY, [b"h" * 32]),
     "records": lambda store: store.records(NOBODY, [], now=1),

@@ -94,6 +94,7 @@ OF_A_SESSION: dict[str, Call] = {
     "window": lambda store, ref: store.window(ref, "v"),
     "compactions": lambda store, ref: store.compactions(ref),
     "calls": lambda store, ref: store.calls(ref),
+    "prompt_texts": lambda store, ref: store.prompt_texts(ref),
     "touch": lambda store, ref: store.touch(ref, timestamp=50),
     "end": lambda store, ref: store.end(_ending(ref)),
     "record_ending": lambda store, ref: store.record_ending(_ending(ref)),

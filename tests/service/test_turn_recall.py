@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from holdfast.agents import Agent
-from holdfast.context.explain import decode_record
+from holdfast.context.parts import decode_record
 from holdfast.context.recalled import CLOSING, OPENING, RecalledItem, RecallSettings
 from holdfast.domain.session import SessionRef
 from holdfast.tools.search import CLOSING as FOUND_END

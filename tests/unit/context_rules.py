@@ -12,9 +12,7 @@ from itertools import dropwhile
 
 from holdfast.context.build import PRIMING, Request, WorkingSet
 from holdfast.context.cut import MIN_CUT
-from holdfast.context.explain import UNSEEN
 from holdfast.context.recalled import compute_session_room
-from holdfast.context.strategies import NO_CONTENT
 from holdfast.context.units import LATE_RESULT, NO_RESULT
 from holdfast.domain.messages import SYSTEM_ROLES, Message
 from holdfast.domain.session import Entry
@@ -229,7 +227,7 @@ def check_decisions(request: Request, built: WorkingSet, entries: Sequence[Entry
         laid is None or d == "compacted" for seq, d in decided.items() if d in GONE - behind and seq not in unseen
     )
     sent = sum(decision in SENT for decision in decided.values())
-    mute = sum(run.reason == NO_CONTENT for run in built.list_decisions())
+    mute = sum(run.cause == "empty" for run in built.list_decisions())
     ends = int(laid is not None)  # a summary may end between two evicted messages
     assert len(built.list_decisions()) <= 2 * (sent + mute) + 1 + ends, "telling does not grow with the log"
     assert mute <= LEFT_OUT_EXPLAINED
@@ -257,10 +255,10 @@ def _check_unseen(
     mute = {group[0].seq for group in groups_of(entries) if is_mute(request, group)}
     for run in built.list_decisions():
         covered = [seq for seq in unseen if run.first <= seq <= run.last]
-        if run.reason in (UNSEEN, NO_CONTENT):
+        if run.cause in ("branch", "empty"):
             assert len(covered) == sum(run.first <= entry.seq <= run.last for entry in entries)
-        assert not any(seq > frontier for seq in covered) or run.reason in (UNSEEN, NO_CONTENT)
-        assert run.reason != NO_CONTENT or mute.issuperset(covered), "what is left out so has no content"
+        assert not any(seq > frontier for seq in covered) or run.cause in ("branch", "empty")
+        assert run.cause != "empty" or mute.issuperset(covered), "what is left out so has no content"
     return {seq: {decided[seq]} for seq in unseen}
 
 

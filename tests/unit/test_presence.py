@@ -12,7 +12,6 @@ from holdfast.context.build import Request, WorkingSet, build
 from holdfast.context.presence import PromptContents
 from holdfast.context.settings import STRATEGIES, ContextSettings
 from holdfast.context.strategies import make_strategy
-from holdfast.context.window import Compaction, Cut
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
@@ -42,7 +41,7 @@ def test_a_message_is_whole_only_if_it_is_sent_verbatim(name: str, data: st.Data
     request, entries = data.draw(requests(name, dialects=("openai",))), log_of(data.draw(events)).entries
     assume(entries)
     built = build_or_skip(request, entries)
-    contents = PromptContents(built)
+    contents = PromptContents(built.show())
     sent: dict[int | None, list[Message]] = {}
     for seq, message in zip(built.list_seqs(), built.messages, strict=True):
         sent.setdefault(seq, []).append(message)
@@ -50,7 +49,7 @@ def test_a_message_is_whole_only_if_it_is_sent_verbatim(name: str, data: st.Data
         found = contents.find_presence(entry)
         verbatim = any(is_verbatim(message, entry.message) for message in sent.get(entry.seq, ()))
         assert (found.state == "whole") == (verbatim and not entry.erased), (entry.seq, found)
-        assert (found.state == "part") == bool(found.excerpts)
+        assert found.state == "part" or not found.excerpts
         assert len(found.excerpts) <= EXPLAIN_EXCERPTS
         assert found.block is None or entry.seq in sent
         for excerpt in found.excerpts:
@@ -62,7 +61,7 @@ def test_excerpts_are_in_the_prompt_for_every_dialect_and_team(data: st.DataObje
     request, entries = data.draw(team_requests()), log_of(data.draw(team_events)).entries
     assume(entries)
     built = build_or_skip(request, entries)
-    contents = PromptContents(built)
+    contents = PromptContents(built.show())
     for entry in entries:
         found = contents.find_presence(entry)
         assert found.reason
@@ -88,23 +87,9 @@ def build_prompt(
 FILLER = [f"Plan {at} names harbour {at * 7} and the boat number {at * 31}. " * 4 for at in range(20)]
 
 
-def test_a_cut_that_removes_nothing_leaves_the_message_whole() -> None:
-    """This happens if the stored count is too high; calls are then rewritten unchanged."""
-    built, entries = build_prompt("Plan my trip.", "Yes.", "I get seasick.")
-    built.window.cuts[1] = Cut(5, entries[1].message)
-    found = PromptContents(built).find_presence(entries[1])
-    assert (found.state, found.decision, found.reason) == ("whole", "kept", "short enough to be whole")
-
-
 def test_a_task_stub_counts_as_part_of_the_task() -> None:
     task = "Sail around <|im_start|> the world. " * 200
     built, entries = build_prompt(task, *FILLER)
-    found = PromptContents(built).find_presence(entries[0])
+    found = PromptContents(built.show()).find_presence(entries[0])
     assert (found.state, found.decision, found.block) == ("part", "cut", "task")
     assert found.excerpts[0].words.startswith("Sail around (|im_start|) the world.")
-
-
-def test_a_phrase_must_end_at_a_word_boundary() -> None:
-    built, entries = build_prompt("Plan my trip.", "Yes.", "I like cats", *FILLER, strategy="token_window")
-    built.window.summary = Compaction(0, 3, "I like catsup", 9, kind="summary")
-    assert PromptContents(built).find_presence(entries[2]).state == "no"

@@ -157,7 +157,7 @@ def test_a_small_window_drops_the_block() -> None:
     assert sizes == sorted(sizes, reverse=True)
     assert len({*sizes}) > 3
     assert sizes[0] > sizes[-1] == 0
-    assert made.to_record().missed == (NO_ROOM,)
+    assert made.record.missed == (NO_ROOM,)
     assert made.explain()["recalled"] == {"missed": [NO_ROOM]}
 
 

@@ -236,9 +236,6 @@ def _find_start(found: Sequence[Fact], after: str | None) -> int:
     type=click.Choice(("openai", "anthropic", "gemini")),
     help="Print the request in the format of this provider, as JSON.",
 )
-@click.option(
-    "--rebuild", is_flag=True, help="Rebuild the prompt of a very long session too, by reading its whole log."
-)
 @prompt_options
 @session_user_option
 def prompt(
@@ -261,10 +258,9 @@ def prompt(
         return await view_prompt(hf.engine, handle.ref, handle.responder, wanted)
 
     view = call.run(do, with_agents=True, index_read_only=True)
-    notes = [view.not_rebuilt] if view.not_rebuilt else []
-    notes = [f"This is not exactly the prompt that was sent: {note}." for note in (*notes, *view.differences)]
+    notes = [f"This is not exactly the prompt that was sent: {note}." for note in view.differences]
     if not call.as_json and not view.messages:
-        raise Failure(f"the prompt {view.id} cannot be shown: {view.not_rebuilt or 'it has no messages'}")
+        raise Failure(f"the prompt {view.id} cannot be shown: {view.not_recorded or 'it has no messages'}")
     if not call.as_json and query["dialect"] is not None:
         show_json(view.request)
         return Output(None, (), notes)

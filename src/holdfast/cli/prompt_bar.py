@@ -48,7 +48,6 @@ _SECTIONS: Final[Mapping[str, _Style]] = {
     "recalled": _Style("R", "recalled", "black on bright_blue"),
     "current": _Style("C", "current", "black on bright_green"),
     "added": _Style("A", "added by Holdfast", "black on bright_white"),
-    "other": _Style("X", "not divided", "black on white"),
     "free": _Style(".", "free", "dim"),
     "unused": _Style("_", "not used by the strategy", "dim"),
     "tool_results": _Style("t", "reserve for tool results", "dim"),

@@ -15,7 +15,7 @@ from holdfast.cli.errors import FAILED
 from holdfast.cli.session_text import format_heading, format_log
 from holdfast.cli.terminal import format_line, is_interactive, sanitize
 from holdfast.context.build import WorkingSet
-from holdfast.context.explain import SUMMARIZED, Run
+from holdfast.context.explain import Run
 from holdfast.domain.messages import Message
 from holdfast.errors import HoldfastError, InvalidRequest, ModelError
 from holdfast.log.items import Delta, get_text
@@ -324,7 +324,7 @@ def _find_removals(before: Sequence[Run], now: Sequence[Run]) -> Iterator[str]:
     for run in now:
         if run.decision not in REMOVAL_WORDS:
             continue
-        became = "summarized" if run.reason == SUMMARIZED else REMOVAL_WORDS[run.decision]
+        became = "summarized" if run.cause == "summarized" else REMOVAL_WORDS[run.decision]
         first = run.first
         known = sorted((old.first, old.last) for old in before if old.decision == run.decision)
         for start, end in [*known, (run.last + 1, run.last + 1)]:

@@ -8,9 +8,10 @@
 - `build`: makes the messages of a prompt from a view, and checks that they fit.
 - `dialects`: adapts messages to each provider's requirements.
 - `agent_view`: shows an agent the messages of other agents as quotes.
-- `explain`: reports what happened to each entry of the log, and why.
-- `presence`: finds out if a prompt contains a message, since when it does not, and which budget would keep the message.
-- `prefix_diff`: compares a prompt with the previous one.
+- `parts`: the record of a prompt, and the prompt that is assembled from it.
+- `explain`: looks up in the record what happened to each entry of the log, and why; words all reasons.
+- `presence`: looks up how much of one message a prompt contains.
+- `prefix_diff`: compares the messages of a prompt with those of the previous one.
 - `cut`: shortens one message.
 - `truncation`: shortens, clears and replaces messages of a window.
 - `salience`: rates units by importance.

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
 from holdfast.context import explain
 from holdfast.context.cut import MIN_CUT
 from holdfast.context.dialects import Dialect
-from holdfast.context.explain import BuildRecord, CompactionSize, Run
+from holdfast.context.explain import CompactionSize, Run, describe_prefix, find_break
 from holdfast.context.fitting import RESERVE, adapt_messages, is_added
-from holdfast.context.prefix_diff import PromptSnapshot, describe_prefix, find_break
+from holdfast.context.parts import PromptRecord, SentMessage, ShownPrompt, encode_record, list_block
 from holdfast.context.recalled import (
     Introduction,
     PromptContent,
@@ -36,10 +37,9 @@ from holdfast.domain.calibration import Measure, MeasuredCount
 from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import Message
 from holdfast.domain.refusals import Refusal
-from holdfast.domain.session import Entry, StoredCompaction
+from holdfast.domain.session import Entry, PromptText, StoredCompaction
 from holdfast.errors import BudgetTooSmall
 
-_T = TypeVar("_T")
 PRIMING = 3
 """Tokens that a provider adds to every prompt to begin the reply."""
 NO_ROOM = "no room: the conversation needs all tokens"
@@ -106,6 +106,8 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Text that may be recalled in the prompt, and its limits."""
     marker: str = ""
     """The session's marker, which is part of all text that Holdfast adds to the prompt; see `holdfast.context.escaping`."""
+    unstored: tuple[Message, ...] = ()
+    """Messages of `system` whose text must not be stored, because it has temporary values."""
     introduction: Introduction | None = None
     """Memories from earlier sessions, sent after `system`. They are left out if the conversation would not fit otherwise."""
 
@@ -176,6 +178,8 @@ class FittedWindow(NamedTuple):
     """Tokens of the conversation, counted for the model."""
     refused: Mapping[int, str]
     """Messages that are replaced by a note because the provider refused them: the reason for each, by `seq`."""
+    is_replaced: bool = False
+    """True if messages or parts of them were replaced because the provider refused them."""
 
 
 class PlacedBlock(NamedTuple):
@@ -235,7 +239,10 @@ class WorkingSet:
 
     Attributes:
         request: the inputs of the build.
-        window: the window from which the messages were made.
+        version: version of the session from which the prompt was built; None: it is not known.
+        window: the window from which the messages were made. It changes when the view does.
+        record: the record of the prompt, from which it is explained.
+        texts: the texts to which the record refers, by id.
         messages: system prompt and conversation, ready to send.
         tokens: tokens of the conversation. The strategy's budget limits this number.
         total_tokens: tokens of the whole prompt, tool schemas included. The model's input budget limits this number.
@@ -259,24 +266,73 @@ class WorkingSet:
         placed: PlacedBlock | None = None,
     ) -> None:
         self.request, self.reduced = request, False
+        self.version: int | None = None
         self.window = fitted.window
         self.refused = fitted.refused
         self.view = view
         self.recalled: RecalledBlock | None = placed.block if placed else None
         self.recalled_tokens = placed.tokens if placed else 0
-        before = view.mark
+        before = view.last
         leading = request.list_leading_messages()
         self.messages: tuple[Message, ...] = (*leading, *fitted.conversation)
         at = None if placed is None else len(leading) + placed.at
         if placed is not None:
             self.messages = (*self.messages[:at], placed.block.message, *self.messages[at:])
-        self._mark = PromptSnapshot.from_window(fitted.window, len(leading), at)
         self.budget, self.overhead = budget, overhead
         self.tokens = fitted.tokens
         self.total_tokens = fitted.tokens + overhead + self.recalled_tokens
         self.prefix = view.prefix_tracker.advance(self.messages, at or 0)
-        self.broken = find_break(self.prefix, before, self._mark, fitted.window, request.strategy)
-        view.mark = self._mark
+        self.record, self.texts = self._make_record(fitted, leading, -1 if at is None else at)
+        self.broken = find_break(self.prefix, before, self.record)
+        view.last = self.record
+
+    def _make_record(
+        self, fitted: FittedWindow, leading: tuple[Message, ...], recalled_at: int
+    ) -> tuple[PromptRecord, Mapping[int, PromptText]]:
+        """Return the record of the prompt, which does not change when the view does, and the texts to which it refers."""
+        request, window, tracker, overhead = self.request, fitted.window, self.view.part_tracker, self.overhead
+        front = tracker.list_leading(leading, request.introduction, request.unstored)
+        listed, marks = tracker.list_conversation(
+            window,
+            fitted.conversation,
+            fitted.refused,
+            is_adapted=request.dialect != "openai",
+            is_replaced=fitted.is_replaced,
+        )
+        block, lines = (None, ()) if self.recalled is None else list_block(self.recalled, self.recalled_tokens)
+        budget, last = request.budget, window.beyond or (window.units[-1].entries[-1] if window.units else None)
+        record = PromptRecord(
+            strategy=request.strategy.name,
+            options={},
+            agent=None,
+            llm=request.upstream,
+            dialect=request.dialect,
+            limit=self.budget,
+            tokens=self.tokens,
+            input_budget=request.input_budget,
+            overhead=(overhead.system, overhead.tools, overhead.introduction, PRIMING),
+            reserves=() if budget is None else budget.convert_reserves(),
+            messages=len(self.messages),
+            common=-1 if self.prefix.before is None else self.prefix.messages,
+            frontier=window.units[0].first if window.units else 0,
+            slides=request.strategy.window_size is not None or bool(request.strategy.history),
+            marks=marks,
+            outside=(window.outside.before, window.outside.total) if window.outside else (0, 0),
+            end=(last.seq, last.total) if last else (-1, 0),
+            left_out=window.left_out,
+            refused=dict(fitted.refused),
+            marker=request.marker,
+            recalled=explain.truncate_ids(self.recalled.ids) if self.recalled else (),
+            recalled_tokens=self.recalled_tokens,
+            missed=request.recall.missed,
+            known=explain.truncate_ids(self._list_known_ids()) if request.introduction else (),
+            recalled_at=recalled_at,
+            leading=tuple(front.parts),
+            block=block,
+            base=0,
+            parts=tuple(listed.parts),
+        )
+        return record, ChainMap(front.texts, listed.texts, {text.id: text for text in lines})
 
     @cached_property
     def state(self) -> ViewState:
@@ -291,7 +347,7 @@ class WorkingSet:
     @property
     def leading(self) -> int:
         """Number of system messages at the beginning of the messages."""
-        return self._mark.system
+        return len(self.record.leading)
 
     @property
     def is_whole(self) -> bool:
@@ -308,62 +364,46 @@ class WorkingSet:
 
         The result is computed from `window`, so call this method before the view (the cached state of the prompt builder) changes.
         """
-        return self._align(self.window.list_sources())
+        entries, task = self._map_entries(), self.record.find_mark("task")
+        return tuple(
+            None if seq is None or (seq == task and part.form == "cut") else entries.get(seq)
+            for part, seq in self.record.list_places()
+        )
 
-    def list_seqs(self) -> tuple[int | None, ...]:
-        """Return the `seq` of the log entry of each item of `messages`; None for a message without an entry.
+    def list_seqs(self) -> list[int | None]:
+        """Return the `seq` of the log entry of each item of `messages`; None for a message without an entry."""
+        return self.record.list_seqs()
 
-        Unlike `list_sources`, this also returns the `seq` of a task message that was shortened.
-        """
-        return self._align(self.window.list_seqs())
+    def show(self) -> ShownPrompt:
+        """Return the prompt with its record. It does not change when the view does."""
+        places = zip(self.messages, self.record.list_places(), strict=True)
+        messages = [SentMessage(one, part, seq) for one, (part, seq) in places]
+        return ShownPrompt(self.record, messages, self.texts, self._map_entries())
 
-    def _align(self, conversation: Sequence[_T | None]) -> tuple[_T | None, ...]:
-        """Return one value for each item of `messages`: the value from `conversation`, or None for messages that are not from the window.
+    def _map_entries(self) -> dict[int, Entry]:
+        return {entry.seq: entry for unit in (*self.window.head, *self.window.units) for entry in unit.entries}
+
+    def encode_record(self, settings: ContextSettings, agent: str | None) -> tuple[bytes, list[PromptText]]:
+        """Return the record of this build as it is stored with the model call, and the texts to which it refers.
 
         Args:
-            conversation: one value for each message of the window.
+            settings: the settings of the view.
+            agent: name of the agent; None: there is none.
         """
-        system = len(self.request.list_leading_messages())
-        values = iter(conversation)
-        recalled = self.recalled.message if self.recalled else None
-        found = (
-            None if message is recalled or is_added(message) else next(values) for message in self.messages[system:]
+        text, parts = self.view.part_tracker.share_base(self.record.parts)
+        texts = [*self.texts.values(), *((text,) if text else ())]
+        record = msgspec.structs.replace(
+            self.record, options=settings.options, agent=agent, base=text.id if text else 0, parts=parts
         )
-        return (*(None,) * system, *found)
-
-    def to_record(self, settings: ContextSettings | None = None) -> BuildRecord:
-        """Return the record of this build, which is stored with the model call.
-
-        Args:
-            settings: the settings of the view, with which the prompt can be rebuilt after the configuration has changed.
-        """
-        return BuildRecord(
-            limit=self.budget,
-            input_budget=self.request.input_budget,
-            overhead=int(self.overhead),
-            factor=self.request.count.factor,
-            dialect=self.request.dialect,
-            messages=len(self.messages),
-            common=self.prefix.messages if self.prefix.before is not None else -1,
-            frontier=self.view.frontier,
-            summary=self.view.summary.mark if self.view.summary else "",
-            marker=self.request.marker,
-            recalled=explain.truncate_ids(self.recalled.ids) if self.recalled else (),
-            recalled_tokens=self.recalled_tokens,
-            missed=self.request.recall.missed,
-            known=explain.truncate_ids(self._list_known_ids()) if self.request.introduction else (),
-            passages=() if self.recalled is None else self.recalled.passages,
-            strategy=settings.strategy if settings else "",
-            options=explain.limit_options(settings.options) if settings else None,
-        )
+        return encode_record(record), texts
 
     def list_decisions(self) -> list[Run]:
         """Return what happened to every live entry of the log, in order; see `holdfast.context.explain.list_decisions`."""
-        return explain.list_decisions(self.window, self.request.strategy, self.refused)
+        return explain.list_decisions(self.record)
 
     def sum_decisions(self) -> dict[str, int]:
         """Return the total tokens of each kind of decision, for example `kept` and `evicted`."""
-        return explain.sum_decisions(self.window, self.request.strategy, self.refused)
+        return explain.sum_decisions(self.record)
 
     def explain(self) -> dict[str, Any]:
         """Return the explanation that the API shows: strategy, budget, frontier, compactions, common prefix with the previous prompt."""
@@ -373,7 +413,7 @@ class WorkingSet:
             "budget": self._describe_budget(),
             "overhead": self.overhead.to_wire(self.recalled_tokens),
             **({"recalled": recalled} if recalled else {}),
-            "frontier": self._mark.frontier,
+            "frontier": self.record.frontier,
             "compactions": [one.to_wire() for one in self.list_compactions()],
             "prefix": describe_prefix(self.prefix, self.broken),
             "hash": self.hash,
@@ -381,7 +421,7 @@ class WorkingSet:
 
     def list_compactions(self) -> list[CompactionSize]:
         """Return the compactions in the prompt, with the size of what they replace."""
-        return explain.measure_compactions(self.window, self.list_decisions())
+        return explain.measure_compactions(self.record, self.list_decisions())
 
     def describe_recalled(self) -> dict[str, Any]:
         """Return what was recalled, as the API shows it: ids, tokens, reasons why items may be missing, and ids of the introduction."""
@@ -596,8 +636,10 @@ def _render_window(window: Window, request: Request) -> FittedWindow:
     if request.dialect != "openai":
         conversation = adapt_messages(conversation, request.dialect, request.marker)
     if request.dialect == "openai" and request.count.exact and request.count.factor == 1.0 and not found:
-        return FittedWindow(window, conversation, window.tokens, refused)  # o200k, like the stored counts
-    return FittedWindow(window, conversation, sum(request.count.message(message) for message in conversation), refused)
+        return FittedWindow(window, conversation, window.tokens, refused, bool(found))  # o200k, like the stored counts
+    return FittedWindow(
+        window, conversation, sum(request.count.message(message) for message in conversation), refused, bool(found)
+    )
 
 
 def _describe_minimum(strategy: Strategy) -> str:

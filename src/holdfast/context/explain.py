@@ -1,28 +1,95 @@
-"""Explain what happened to each entry of a log in a working set.
+"""Explain what happened to each entry of a log in a prompt: a lookup in the record of the prompt.
 
-Consecutive entries with the same decision share one `Run`, so that the explanation does not grow with the log.
+Each reason is a `Cause`, which is worded only here. Consecutive entries with the same decision share one `Run`, so that the explanation
+does not grow with the log.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
-from holdfast.context.dialects import Dialect
-from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings, examine
+from holdfast.context.parts import Part, PromptRecord
+from holdfast.context.prefix_diff import Prefix
+from holdfast.context.settings import CLEARING, STRATEGIES
 from holdfast.context.strategies import Strategy
-from holdfast.context.units import Unit
-from holdfast.context.window import Compaction, Window
 from holdfast.domain.objects import Count
 
-_NONE: Mapping[int, str] = MappingProxyType({})
-
-
 DecisionKind = Literal["kept", "pinned", "anchored", "cut", "cleared", "compacted", "evicted", "refused"]
+Cause = Literal[
+    "task",
+    "pinned",
+    "standing",
+    "item",
+    "current",
+    "chosen",
+    "recent",
+    "result",
+    "arguments",
+    "refused",
+    "summarized",
+    "condensed",
+    "budget",
+    "outside",
+    "branch",
+    "empty",
+    "unreadable",
+    "later",
+    "note",
+    "erased",
+    "retired",
+]
+"""The reason for a decision, as a word for programs:
+
+- `task`, `pinned`, `standing` (a system message in force), `item` (a provider's compaction item), `current`, `chosen` by the strategy,
+  `recent`: why a message is sent.
+- `result`, `arguments`: what was cleared. `refused`: by the provider.
+- `summarized`, `condensed`: a summary or a digest replaces it. `budget`: the strategy left it out. `outside`: too old for the strategy to
+  see. `branch`: the agent does not see it. `empty`, `unreadable`: the provider accepts no such message.
+- `later`, `note`, `erased`, `retired`: no prompt has its content.
+"""
+_WORDS: Final[Mapping[Cause, str]] = MappingProxyType(
+    {
+        "task": "the task",
+        "pinned": "pinned",
+        "standing": "a system message that is still in force",
+        "item": "the newest compaction item of the provider",
+        "current": "the current user message",
+        "recent": "recent",
+        "result": "an older tool result",
+        "arguments": "arguments of older calls",
+        "summarized": "summarized",
+        "condensed": "condensed",
+        "outside": "out of the buffer: max_history_turns",
+        "branch": "of another branch",
+        "empty": "no content: providers refuse such a message",
+        "unreadable": "a compaction item, which only models with the Responses API can read",
+        "later": "written after this prompt",
+        "note": "a note, which is never sent",
+        "erased": "its content was erased on request; [erased] is sent in its place",
+    }
+)
+
+
+def word_cause(cause: Cause, record: PromptRecord | None = None, seq: int = -1) -> str:
+    """Return a reason in words.
+
+    Args:
+        cause: the reason.
+        record: the prompt; None: the reason does not depend on it.
+        seq: the message.
+    """
+    if record is not None and cause in ("chosen", "budget"):
+        spec = STRATEGIES.get(record.strategy)
+        if cause == "chosen":
+            return spec.chosen if spec else f"chosen by the strategy {record.strategy}"
+        return (spec.left if spec else f"not chosen by the strategy {record.strategy}") or _WORDS["branch"]
+    if record is not None and cause == "refused":
+        return record.refused.get(seq, cause)
+    return _WORDS.get(cause, cause)
 
 
 class Run(msgspec.Struct, frozen=True, gc=False, rename={"first": "from", "last": "to"}):
@@ -37,6 +104,8 @@ class Run(msgspec.Struct, frozen=True, gc=False, rename={"first": "from", "last"
     """Reason of the decision."""
     tokens: Count
     """Tokens of the entries in the log. For entries that were cut, only the tokens in the prompt."""
+    cause: Cause
+    """Reason of the decision, as a word for programs."""
 
     def __str__(self) -> str:
         place = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
@@ -50,6 +119,7 @@ class Run(msgspec.Struct, frozen=True, gc=False, rename={"first": "from", "last"
             "decision": self.decision,
             "reason": self.reason,
             "tokens": self.tokens,
+            "cause": self.cause,
         }
 
 
@@ -74,68 +144,8 @@ class CompactionSize(msgspec.Struct, frozen=True, gc=False):
         return {"kind": fields.pop("kind"), "from": fields.pop("first"), "to": fields.pop("last"), **fields}
 
 
-class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The record of a built prompt that is stored with its model call. The prompt can be rebuilt from it and the log."""
-
-    limit: int
-    """Maximum number of tokens that the conversation was allowed to take."""
-    input_budget: int
-    overhead: int
-    """Tokens of system prompt, introduction, tool schemas and the start of the reply."""
-    factor: float
-    """`ModelCount.factor` of the token counter."""
-    dialect: Dialect
-    messages: int
-    common: int
-    """Number of messages at the beginning that equal those of the view's previous prompt; -1 if that prompt was not known."""
-    frontier: int
-    summary: str = ""
-    """`Compaction.mark` of the prompt's summary; empty if the view had none."""
-    recalled: tuple[str, ...] = ()
-    """`RecalledItem.id` of the recalled items, as many as fit into `RECALLED_BYTES`."""
-    recalled_tokens: int = 0
-    """Tokens of the recalled block."""
-    missed: tuple[str, ...] = ()
-    """Reasons why items may be missing from the recalled block."""
-    known: tuple[str, ...] = ()
-    """Ids of the promoted memories in the session's introduction."""
-    marker: str = ""
-    """The session's marker when the prompt was built. Importing the session changes its marker."""
-    passages: tuple[tuple[int, int, int, int], ...] = ()
-    """Passages recalled from this session. Each has the `seq` of the entry, the first character, the end character (exclusive), and the
-    number of characters shown (-1 for all). If nothing else was recalled, the recalled block can be rebuilt from them."""
-    strategy: str = ""
-    """Name of the strategy; empty if it was not recorded."""
-    options: dict[str, Any] | None = None
-    """Options that were set for the strategy; None if they were not recorded, or need more than `OPTIONS_BYTES`."""
-
-    @property
-    def settings(self) -> ContextSettings | None:
-        """The settings of the view; None if they were not recorded, or if this process does not have the strategy."""
-        if self.options is None:
-            return None
-        _, problems = examine({"strategy": self.strategy, **self.options})
-        return None if problems else ContextSettings(self.strategy, self.options)
-
-    def describe_recalled(self) -> dict[str, Any]:
-        """Return what was recalled, as the API shows it."""
-        return describe_recalled(self.recalled, self.recalled_tokens, self.missed, self.known)
-
-
 RECALLED_BYTES = 4096
 """Maximum number of bytes (UTF-8) of the ids of recalled items in a record."""
-OPTIONS_BYTES = 512
-"""Maximum number of bytes (JSON) of a strategy's options in a record. Only a long `prompt` or list of tools needs more."""
-encode_record = msgspec.json.Encoder().encode
-_decode_record = msgspec.json.Decoder(BuildRecord).decode
-
-
-def decode_record(data: bytes) -> BuildRecord | None:
-    """Return a stored record; None if another version wrote it in a different format."""
-    try:
-        return _decode_record(data)
-    except msgspec.MsgspecError:
-        return None
 
 
 def format_table(overhead: Mapping[str, int], runs: Sequence[Run]) -> Iterator[str]:
@@ -185,7 +195,18 @@ def describe_recalled(
     return shown | ({"missed": [*missed]} if missed else {}) | ({"known": [*known]} if known else {})
 
 
-def truncate_ids(ids: Iterable[str]) -> tuple[str, ...]:
+def describe_recorded(record: PromptRecord) -> dict[str, Any]:
+    """Return what a recorded prompt recalls, as the API shows it."""
+    return describe_recalled(record.recalled, record.recalled_tokens, record.missed, record.known)
+
+
+def describe_overhead(record: PromptRecord) -> dict[str, int]:
+    """Return the tokens of a prompt that are not part of the conversation, as the API shows them."""
+    system, tools, introduction, _ = record.overhead
+    return {"system": system, "tools": tools, "introduction": introduction, "recalled": record.recalled_tokens}
+
+
+def truncate_ids(ids: Sequence[str]) -> tuple[str, ...]:
     """Return as many of the first `ids` as fit into `RECALLED_BYTES`."""
     kept, room = list[str](), RECALLED_BYTES
     for one in ids:
@@ -196,134 +217,114 @@ def truncate_ids(ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def limit_options(options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the options of a strategy for a `BuildRecord`, or None if they need more than `OPTIONS_BYTES`."""
-    return dict(options) if not options or len(msgspec.json.encode(options)) <= OPTIONS_BYTES else None
+# -- decisions ----------------------------------------------------------------
 
 
-def measure_compactions(window: Window, runs: Sequence[Run]) -> list[CompactionSize]:
-    """Return the size of each compaction in a window, and of the messages that it replaces.
+def measure_compactions(record: PromptRecord, runs: Sequence[Run]) -> list[CompactionSize]:
+    """Return the size of each compaction in a prompt, and of the messages that it replaces.
 
     Args:
-        window: the window.
-        runs: the result of `list_decisions` for the window.
+        record: the record of the prompt.
+        runs: the result of `list_decisions` for the prompt.
     """
     return [
         CompactionSize(
-            compaction.kind,
-            compaction.first,
-            compaction.last,
-            compaction.tokens,
-            sum(run.tokens for run in runs if _is_covered(run, compaction)),
+            part.kind,
+            part.first,
+            part.last,
+            part.tokens,
+            sum(
+                run.tokens
+                for run in runs
+                if run.decision == "compacted" and part.first <= run.last and run.first <= part.last
+            ),
         )
-        for compaction in window.list_compactions()
+        for part in record.parts
+        if part.kind in ("facts", "summary", "digest")
     ]
 
 
-def _is_covered(run: Run, compaction: Compaction) -> bool:
-    return run.decision == "compacted" and compaction.first <= run.last and run.first <= compaction.last
+def sum_decisions(record: PromptRecord) -> dict[str, int]:
+    """Return the total tokens of each kind of decision."""
+    sums = dict[str, int]()
+    for run in list_decisions(record):
+        sums[run.decision] = sums.get(run.decision, 0) + run.tokens
+    return sums
 
 
-def list_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE) -> list[Run]:
-    """Return what happened to every live entry of the log (not removed by an edit or a rewind), as runs in the order of the log.
-
-    The number of runs depends on the size of the window, not on that of the log.
-
-    Args:
-        window: the window from which the prompt was made.
-        strategy: the strategy of the view.
-        refused: messages that were left out because the provider refused them, with the reasons.
-    """
-    return _merge_runs(_iter_decisions(window, strategy, refused))
-
-
-class Tally:
-    """Tokens of the first units of a window, which stay the same while units are only added at its end."""
-
-    def __init__(self) -> None:
-        self.units = 0
-        self.sums = defaultdict[str, int](int)
-        self.in_log = self.last = self.before = self.unseen = 0
-
-    def copy(self) -> Tally:
-        """Return a copy that can count further units."""
-        made = Tally()
-        made.__dict__.update(self.__dict__, sums=self.sums.copy())
-        return made
-
-    def add(self, window: Window, unit: Unit, decision: str, frontier: int, refused: Mapping[int, str]) -> None:
-        """Count the next unit."""
-        self.units += 1
-        outside, cuts = window.outside, window.cuts
-        for entry in unit.entries:
-            if entry.seq > frontier and (gap := entry.total - entry.tokens - self.last) > 0:
-                self.unseen += gap
-            self.in_log += entry.tokens
-            if outside and entry.seq < outside.before:
-                self.before += entry.tokens
-            self.last = max(self.last, entry.total)
-            cut = cuts.get(entry.seq) if cuts else None
-            if refused and entry.seq in refused:
-                self.sums["refused"] += entry.tokens
-            elif cut and not cut.whole:
-                self.sums["cleared" if cut.cleared else "cut"] += cut.tokens
-            else:
-                self.sums[decision] += entry.tokens
+def list_decisions(record: PromptRecord) -> list[Run]:
+    """Return what happened to every live entry of the log (not removed by an edit or a rewind), as runs in the order of the log."""
+    joined: list[Run] = []
+    for run in _iter_decisions(record):
+        last = joined[-1] if joined else None
+        if last and (last.decision, last.reason) == (run.decision, run.reason) and run.decision != "cut":
+            joined[-1] = msgspec.structs.replace(last, last=run.last, tokens=last.tokens + run.tokens)
+        else:
+            joined.append(run)
+    return joined
 
 
-def sum_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE) -> dict[str, int]:
-    """Return the total tokens of each kind of decision. The arguments are those of `list_decisions`."""
-    outside, frontier = window.outside, _find_frontier(window)
-    tally = Tally() if refused or window.tally is None else window.tally
-    sent = _list_sent_units(window, strategy, tally.units)
-    for unit, decision, _ in sent[:-1]:
-        tally.add(window, unit, decision, frontier, refused)
-    window.tally = None if refused else tally
-    tally = tally.copy()
-    for unit, decision, _ in sent[-1:]:  # the newest one may still grow
-        tally.add(window, unit, decision, frontier, refused)
-    unseen = outside.total - tally.before if outside else 0
-    start = outside.before if outside else 0
-    passed = sum(one.tokens for one in window.left_out if start <= one.first < frontier)
-    left = tally.last - tally.in_log - unseen - tally.unseen - passed
-    beyond = window.beyond.total - tally.last if window.beyond else 0
-    for name, tokens in (
-        ("compacted" if window.compaction or window.summary else "evicted", left),
-        ("evicted", unseen + tally.unseen + beyond + passed),
-    ):
-        if tokens > 0:
-            tally.sums[name] += tokens
-    return dict(tally.sums)
-
-
-# -- helpers -----------------------------------------------------------------
-
-
-def _iter_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str]) -> Iterator[Run]:
-    """Yield a run for each entry that is sent, and runs for the entries between them, which are known only by their total token counts."""
+def _iter_decisions(record: PromptRecord) -> Iterator[Run]:
+    """Yield runs for the entries that are sent, and for those between them, which are known only by their total token counts."""
     place, before = 0, 0
-    frontier = _find_frontier(window)
-    for unit, decision, why in _list_sent_units(window, strategy):
-        for entry in unit.entries:
-            gap = Gap(place, entry.seq, before, entry.total - entry.tokens)
-            yield from _iter_unsent(window, strategy, gap, within=place <= frontier)
-            place, before = entry.seq + 1, entry.total
-            cut = window.cuts.get(entry.seq)
-            if entry.seq in refused:
-                yield Run(entry.seq, entry.seq, "refused", refused[entry.seq], entry.tokens)
-            elif cut is None or cut.whole:
-                yield Run(entry.seq, entry.seq, decision, why, entry.tokens)
-            elif cut.cleared:
-                what = "an older tool result" if entry.message.role == "tool" else "arguments of older calls"
-                yield Run(entry.seq, entry.seq, "cleared", what, cut.tokens)
-            else:
-                yield Run(entry.seq, entry.seq, "cut", f"{why}; too long to send whole", cut.tokens)
-    if window.beyond is not None:
-        gap = Gap(place, window.beyond.seq + 1, before, window.beyond.total)
-        yield from _iter_unsent(window, strategy, gap, within=False)
+    frontier = max(record.frontier, record.outside[0])
+    for part in record.log_parts:
+        gap = _Gap(place, part.first, before, part.before)
+        yield from _iter_unsent(record, gap, within=place <= frontier)
+        place, before = part.last + 1, part.after
+        yield from _iter_sent(record, part)
+    last, total = record.end
+    yield from _iter_unsent(record, _Gap(place, last + 1, before, total), within=False)
 
 
-class Gap(NamedTuple):
+def _iter_sent(record: PromptRecord, part: Part) -> Iterator[Run]:
+    """Yield runs for a part. Messages that are sent for a reason of their own have runs of their own."""
+    usual = cast("Cause", part.kind)
+    if usual == "chosen" and not word_cause("chosen", record):
+        usual = "recent"
+    if part.texts:
+        yield _make_sent_run(record, part, (part.first, part.last), part.tokens, _find_cause(record, part, usual))
+        return
+    first, before = part.first, part.before
+    for mark in sorted(record.marks, key=lambda mark: mark.seq):
+        cause = _find_cause(record, part, usual, mark.seq)
+        if first <= mark.seq <= part.last and cause != usual:
+            if mark.seq > first:
+                yield _make_sent_run(record, part, (first, mark.seq - 1), mark.before - before, usual)
+            yield _make_sent_run(record, part, (mark.seq, mark.seq), mark.after - mark.before, cause)
+            first, before = mark.seq + 1, mark.after
+    if first <= part.last:
+        yield _make_sent_run(record, part, (first, part.last), part.after - before, usual)
+
+
+def _find_cause(record: PromptRecord, part: Part, usual: Cause, seq: int | None = None) -> Cause:
+    """Return why a message of a part is sent."""
+    causes = [mark.cause for mark in record.marks if mark.seq == (part.first if seq is None else seq)]
+    if usual == "pinned" and "task" not in causes:
+        return usual
+    return causes[0] if causes else usual
+
+
+_DECISIONS: Final[Mapping[str, DecisionKind]] = {"task": "anchored", "pinned": "pinned"}
+
+
+def _make_sent_run(record: PromptRecord, part: Part, span: tuple[int, int], tokens: int, cause: Cause) -> Run:
+    first, last = span
+    reason = word_cause(cause, record)
+    match part.form:
+        case "refused":
+            return Run(first, last, "refused", word_cause("refused", record, first), tokens, "refused")
+        case "cut":
+            return Run(first, last, "cut", f"{reason}; too long to send whole", tokens, cause)
+        case "cleared":
+            return Run(first, last, "cleared", word_cause("result"), tokens, "result")
+        case "trimmed":
+            return Run(first, last, "cleared", word_cause("arguments"), tokens, "arguments")
+        case _:
+            return Run(first, last, _DECISIONS.get(cause, "kept"), reason, tokens, cause)
+
+
+class _Gap(NamedTuple):
     """Consecutive entries that are not sent."""
 
     first: int
@@ -336,99 +337,160 @@ class Gap(NamedTuple):
     """Stored tokens of all live entries up to the end of the gap."""
 
 
-def _find_frontier(window: Window) -> int:
-    """Return the lowest `seq` such that the entry with this `seq` and all later entries are sent, as far as the view sees them."""
-    first = window.units[0].first if window.units else 0
-    return first if window.outside is None else max(first, window.outside.before)
-
-
-def _iter_unsent(window: Window, strategy: Strategy, gap: Gap, *, within: bool) -> Iterator[Run]:
-    """Yield runs for the entries of a gap. Units in `Window.left_out` have their own reasons.
+def _iter_unsent(record: PromptRecord, gap: _Gap, *, within: bool) -> Iterator[Run]:
+    """Yield runs for the entries of a gap. Units in `PromptRecord.left_out` have their own reasons.
 
     Args:
-        window: the window.
-        strategy: the strategy of the view.
+        record: the record of the prompt.
         gap: the entries that are not sent.
         within: True if the gap is before the frontier.
     """
-
-    def iter_rest(part: Gap) -> Iterator[Run]:
-        return _iter_gap(window, strategy, part) if within else _iter_unseen(part)
-
-    for one in window.left_out:
+    for one in record.left_out:
         if gap.first <= one.first and one.last < gap.end:
-            start = one.total - one.tokens
-            yield from iter_rest(Gap(gap.first, one.first, gap.before, start))
-            yield Run(one.first, one.last, "evicted", one.reason, one.tokens)
-            gap = Gap(one.last + 1, gap.end, one.total, gap.after)
-    yield from iter_rest(gap)
+            yield from _iter_gap(record, _Gap(gap.first, one.first, gap.before, one.total - one.tokens), within=within)
+            yield Run(one.first, one.last, "evicted", word_cause(one.reason), one.tokens, one.reason)
+            gap = _Gap(one.last + 1, gap.end, one.total, gap.after)
+    yield from _iter_gap(record, gap, within=within)
 
 
-def _iter_unseen(gap: Gap) -> Iterator[Run]:
-    """Yield a run for entries after the frontier that are not sent. The only possible reason is that the view does not see them."""
-    if gap.after > gap.before:
-        yield Run(gap.first, gap.end - 1, "evicted", UNSEEN, gap.after - gap.before)
+def _iter_gap(record: PromptRecord, gap: _Gap, *, within: bool) -> Iterator[Run]:
+    """Yield runs for a gap: first for entries too old for the strategy to see, then for summarized ones, then for others.
 
-
-def _iter_gap(window: Window, strategy: Strategy, gap: Gap) -> Iterator[Run]:
-    """Yield runs for a gap before the frontier: first for entries too old for the strategy to see, then for summarized ones, then for others."""
+    Entries after the frontier that are not sent can only be such that the view does not see.
+    """
     if gap.after <= gap.before:
         return
-    summary, outside, place, before = window.summary, window.outside, gap.first, gap.before
-    if outside is not None and before < outside.total:
-        within = min(gap.after, outside.total)
-        yield Run(place, min(outside.before, gap.end) - 1, "evicted", OUTSIDE, within - before)
-        place, before = outside.before, within
+    if not within:
+        yield Run(gap.first, gap.end - 1, "evicted", word_cause("branch"), gap.after - gap.before, "branch")
+        return
+    place, before, outside = gap.first, gap.before, record.outside
+    if before < outside[1]:
+        reached = min(gap.after, outside[1])
+        yield Run(place, min(outside[0], gap.end) - 1, "evicted", word_cause("outside"), reached - before, "outside")
+        place, before = outside[0], reached
+    summary = record.find_text("summary")
     if summary is not None and place <= summary.last:
-        within = min(gap.after, summary.total)
-        yield Run(place, min(summary.last, gap.end - 1), "compacted", SUMMARIZED, within - before)
-        place, before = summary.last + 1, within
+        reached, last = min(gap.after, summary.after), min(summary.last, gap.end - 1)
+        yield Run(place, last, "compacted", word_cause("summarized"), reached - before, "summarized")
+        place, before = summary.last + 1, reached
     if gap.after > before:
-        left = gap.after - before
-        if window.compaction:
-            yield Run(place, gap.end - 1, "compacted", "condensed", left)
-        else:
-            yield Run(place, gap.end - 1, "evicted", STRATEGIES[strategy.name].left or UNSEEN, left)
+        condensed = record.find_text("digest") is not None
+        cause: Cause = "condensed" if condensed else "budget"
+        decision: DecisionKind = "compacted" if condensed else "evicted"
+        yield Run(place, gap.end - 1, decision, word_cause(cause, record), gap.after - before, cause)
 
 
-OUTSIDE = "out of the buffer: max_history_turns"
-"""Reason for entries that are too old for the strategy to see."""
-UNSEEN = "of another branch"
-"""Reason for entries that the view does not see, because an agent in a parallel branch wrote them or a joined reply replaces them."""
-SUMMARIZED = "summarized"
-"""Reason for entries that a model's summary replaces. Entries that a digest replaces have the reason "condensed"."""
+# -- changes between prompts -----------------------------------------------------
+
+ChangeKind = Literal[
+    "unknown",
+    "system",
+    "recalled",
+    "summarized",
+    "unsummarized",
+    "frontier",
+    "already",
+    "cleared",
+    "cut",
+    "older",
+    "message",
+]
+"""The first difference between two prompts. `older`: something before the frontier. `already`: the
+first prompt had this frontier. `message`: one message."""
 
 
-def _list_sent_units(window: Window, strategy: Strategy, start: int = 0) -> list[tuple[Unit, DecisionKind, str]]:
-    """Return every unit that is sent, from number `start` on, with the decision about it and the reason."""
-    anchor = window.anchor if window.anchored else None
-    chosen = STRATEGIES[strategy.name].chosen if strategy.choose is not None else ""
-    before = len(window.head) if chosen else 0
-    decided: list[tuple[Unit, DecisionKind, str]] = []
-    for number, unit in enumerate([*window.head, *window.units][start:], start):
-        entries = unit.entries
-        first = entries[0].seq
-        if first == anchor:
-            decided.append((unit, "anchored", "the task"))
-        elif entries[0].pinned or (len(entries) > 1 and any(entry.pinned for entry in entries)):
-            decided.append((unit, "pinned", "pinned"))
-        elif first in window.standing:
-            decided.append((unit, "kept", "a system message that is still in force"))
-        elif first == window.compacting:
-            decided.append((unit, "kept", "the newest compaction item of the provider"))
-        elif first == window.current:
-            decided.append((unit, "kept", "the current user message"))
-        else:
-            decided.append((unit, "kept", chosen if number < before else "recent"))
-    return decided
+class PrefixChange(msgspec.Struct, frozen=True, gc=False):
+    """The first difference between a prompt and the one before, for which messages left it or a provider's cache broke."""
+
+    kind: ChangeKind
+    frontier: tuple[int, int] | None = None
+    """The frontier before and now, if it moved."""
+    slides: bool = False
+    """True if the strategy keeps a number of messages; False: the budget was full."""
+
+    def __str__(self) -> str:
+        words: Mapping[ChangeKind, str] = {
+            "unknown": "the previous prompt is not known",
+            "system": "the system prompt changed",
+            "recalled": "the recalled text changed: it belongs to one turn only",
+            "summarized": "a summary was added",
+            "unsummarized": "the summary was removed",
+            "cleared": "older tool results were cleared",
+            "cut": "messages were cut: the room was full",
+            "older": "the messages before the frontier changed",
+            "message": "the message changed: results arrived, or it was edited",
+        }
+        if self.frontier is None:
+            return words[self.kind]
+        if self.kind == "already":
+            return f"the frontier was already at {self.frontier[1]}"
+        why = "newer messages took the place of older ones" if self.slides else "the room was full"
+        return f"the frontier moved from {self.frontier[0]} to {self.frontier[1]}: {why}"
 
 
-def _merge_runs(runs: Iterator[Run]) -> list[Run]:
-    joined: list[Run] = []
-    for run in runs:
-        last = joined[-1] if joined else None
-        if last and (last.decision, last.reason) == (run.decision, run.reason) and run.decision != "cut":
-            joined[-1] = msgspec.structs.replace(last, last=run.last, tokens=last.tokens + run.tokens)
-        else:
-            joined.append(run)
-    return joined
+def find_change(before: PromptRecord | None, now: PromptRecord) -> PrefixChange:
+    """Return the first difference in the conversation of two prompts that explains why messages left it."""
+    if before is None:
+        return PrefixChange("unknown")
+    old, new = before.find_text("summary"), now.find_text("summary")
+    if (old and old.texts) != (new and new.texts):
+        return PrefixChange("summarized" if new else "unsummarized")
+    if now.frontier != before.frontier:
+        return PrefixChange("frontier", (before.frontier, now.frontier), now.slides)
+    if (cuts := _list_shortened(now)) != (earlier := _list_shortened(before)):
+        return PrefixChange("cleared" if any(form != "cut" for _, form, _ in cuts - earlier) else "cut")
+    if _list_older(now) != _list_older(before):
+        return PrefixChange("older")
+    return PrefixChange("message")
+
+
+def _list_shortened(record: PromptRecord) -> set[tuple[int, str, tuple[int, ...]]]:
+    return {(part.first, part.form, part.texts) for part in record.parts if part.form in ("cut", "cleared", "trimmed")}
+
+
+def _list_older(record: PromptRecord) -> list[tuple[str, int, int, tuple[int, ...]]]:
+    """Return what identifies the messages and texts before the frontier."""
+    older = [part for part in record.parts if part.kind != "added" and part.first < record.frontier]
+    return [(part.kind, part.first, part.last, part.texts) for part in older]
+
+
+class PrefixBreak(NamedTuple):
+    """The first difference between a prompt and the previous one."""
+
+    message: int
+    """Index of the first message that differs."""
+    seq: int | None
+    """`seq` of the entry of that message. None if the message is a system message or a compaction, or if the prompt has no message there."""
+    why: str
+    change: PrefixChange
+    """The reason, of which `why` is the wording."""
+
+
+def find_break(prefix: Prefix, before: PromptRecord | None, now: PromptRecord) -> PrefixBreak | None:
+    """Return the first difference from the previous prompt, with its reason.
+
+    Return None if the prompt begins with the previous one, or if the previous prompt is not known.
+
+    Args:
+        prefix: the common prefix.
+        before: the record of the previous prompt; None if that prompt is not known.
+        now: the record of the prompt.
+    """
+    if before is None or prefix.before is None or prefix.whole:
+        return None
+    at, seqs = prefix.messages, now.list_seqs()
+    if at in (before.recalled_at, now.recalled_at):
+        change = PrefixChange("recalled")
+    elif at < max(len(before.leading), len(now.leading)):
+        change = PrefixChange("system")
+    else:
+        change = find_change(before, now)
+    return PrefixBreak(at, seqs[at] if at < len(seqs) else None, str(change), change)
+
+
+def describe_prefix(found: Prefix, broke: PrefixBreak | None) -> dict[str, Any]:
+    """Return the common prefix with the previous prompt as the API shows it. `whole` is null if the previous prompt is not known."""
+    known = found.before is not None
+    shown = {"messages": found.messages, "before": found.before, "whole": found.whole if known else None}
+    broken = {"message": broke.message, "seq": broke.seq, "why": broke.why} if broke else None
+    return {**shown, "broken": broken}

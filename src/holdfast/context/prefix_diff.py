@@ -12,12 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.context.strategies import Strategy
-from holdfast.context.units import Unit
-from holdfast.context.window import Compaction, Cut, Window
 from holdfast.domain.messages import Message, encode_without_origin
 
-UNKNOWN_BEFORE = "the previous prompt is not known"
 HASH_SIZE = 16
 """Bytes of a prompt's hash."""
 
@@ -162,109 +158,3 @@ def _update_hash(hasher: hashlib.blake2b, messages: Sequence[Message]) -> None:
     for message in messages:
         hasher.update(encode_without_origin(message))
         hasher.update(b"\n")
-
-
-class PromptSnapshot(NamedTuple):
-    """The components of a prompt that are needed to explain why the next prompt does not begin with it."""
-
-    system: int
-    """Number of system messages before the conversation."""
-    frontier: int
-    head: tuple[Unit, ...]
-    summary: Compaction | None
-    compaction: Compaction | None
-    cuts: Mapping[int, Cut]
-    recalled: int | None
-    """Index of the recalled block; None if there is none."""
-
-    @classmethod
-    def from_window(cls, window: Window, system: int, recalled: int | None) -> PromptSnapshot:
-        """Return the snapshot of a prompt that was made from a window. Nothing is copied.
-
-        Args:
-            window: the window.
-            system: number of messages before the conversation.
-            recalled: index of the recalled block in the prompt; None if there is none.
-        """
-        return cls.without_digest(window)._replace(system=system, compaction=window.compaction, recalled=recalled)
-
-    @classmethod
-    def without_digest(cls, window: Window) -> PromptSnapshot:
-        """Return the snapshot of a window, without its digest. So the digest need not be written."""
-        frontier = window.units[0].first if window.units else 0
-        return cls(0, frontier, window.head, window.summary, None, window.cuts, None)
-
-
-class PrefixBreak(NamedTuple):
-    """The first difference between a prompt and the previous one."""
-
-    message: int
-    """Index of the first message that differs."""
-    seq: int | None
-    """`seq` of the entry of that message. None if the message is a system message or a compaction, or if the prompt has no message there."""
-    why: str
-
-
-def find_break(
-    prefix: Prefix, before: PromptSnapshot | None, now: PromptSnapshot, window: Window, strategy: Strategy
-) -> PrefixBreak | None:
-    """Return the first difference from the previous prompt, with its reason.
-
-    Return None if the prompt begins with the previous one, or if the previous prompt is not known.
-
-    Args:
-        prefix: the common prefix.
-        before: the components of the previous prompt; None if that prompt is not known.
-        now: the components of the prompt.
-        window: the window from which the prompt was made.
-        strategy: the strategy of the view.
-    """
-    if before is None or prefix.before is None or prefix.whole:
-        return None
-    moved = _explain_move(strategy)
-    place = prefix.messages - now.system
-    if now.recalled is not None and prefix.messages >= now.recalled:
-        place = -1 if prefix.messages == now.recalled else place - 1
-    seqs = window.list_seqs()
-    seq = seqs[place] if 0 <= place < len(seqs) else None
-    if prefix.messages in (before.recalled, now.recalled):
-        return PrefixBreak(prefix.messages, seq, "the recalled text changed: it belongs to one turn only")
-    return PrefixBreak(prefix.messages, seq, _explain_break(prefix, before, now, moved))
-
-
-def explain_departure(before: PromptSnapshot | None, now: PromptSnapshot, strategy: Strategy) -> str:
-    """Return why messages of the conversation left a prompt, from the components of the prompt before and of the prompt without them."""
-    if before is None:
-        return UNKNOWN_BEFORE
-    return _explain_change(before, now, _explain_move(strategy))
-
-
-def _explain_move(strategy: Strategy) -> str:
-    slides = strategy.window_size is not None or strategy.history
-    return "newer messages took the place of older ones" if slides else "the room was full"
-
-
-def _explain_break(prefix: Prefix, before: PromptSnapshot, now: PromptSnapshot, moved: str) -> str:
-    if prefix.messages < max(before.system, now.system):
-        return "the system prompt changed"
-    return _explain_change(before, now, moved)
-
-
-def _explain_change(before: PromptSnapshot, now: PromptSnapshot, moved: str) -> str:
-    if now.summary != before.summary:
-        return "a summary was added" if now.summary else "the summary was removed"
-    if now.frontier != before.frontier:
-        return f"the frontier moved from {before.frontier} to {now.frontier}: {moved}"
-    if now.cuts != before.cuts:
-        cleared = any(cut.cleared and seq not in before.cuts for seq, cut in now.cuts.items())
-        return "older tool results were cleared" if cleared else "messages were cut: the room was full"
-    if now.compaction != before.compaction or now.head != before.head:
-        return "the messages before the frontier changed"
-    return "the message changed: results arrived, or it was edited"
-
-
-def describe_prefix(found: Prefix, broke: PrefixBreak | None) -> dict[str, Any]:
-    """Return the common prefix with the previous prompt as the API shows it. `whole` is null if the previous prompt is not known."""
-    known = found.before is not None
-    shown = {"messages": found.messages, "before": found.before, "whole": found.whole if known else None}
-    return {**shown, "broken": broke._asdict() if broke else None}

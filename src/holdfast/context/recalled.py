@@ -118,20 +118,6 @@ class RecalledBlock(msgspec.Struct, frozen=True, gc=False):
         """Ids of the items in order."""
         return tuple(item.id for item in self.items)
 
-    @property
-    def passages(self) -> tuple[tuple[int, int, int, int], ...]:
-        """The passages recalled from the session itself, in the form of `BuildRecord.passages`."""
-        return tuple(
-            (item.seq, *item.span, len(item.text) - 1 if item.cut else -1)
-            for item in self.items
-            if item.seq is not None and item.span is not None
-        )
-
-    @classmethod
-    def from_items(cls, items: Sequence[RecalledItem], marker: str) -> RecalledBlock:
-        """Return a block with exactly these items. Token limits are not checked."""
-        return cls(_make_message(items, marker), tuple(items))
-
 
 class Recall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The items that may be recalled in a prompt, and their token limits."""

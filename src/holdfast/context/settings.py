@@ -25,9 +25,9 @@ RECALLING: Final = frozenset({"digest", "summary_buffer", "salience", CLEARING})
 """Strategies that recall evicted messages by default."""
 
 
-_OVER: Final = "before the frontier: over the budget"
+_OVER: Final = "over the budget"
 _OLDER: Final = "older than the last messages of the window"
-_NOT_CONDENSED: Final = "before the frontier: over the budget, and no room to condense it"
+_NOT_CONDENSED: Final = "over the budget, and no room to condense it"
 
 
 class Key(msgspec.Struct, frozen=True):

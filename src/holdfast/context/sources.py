@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.context.build import WorkingSet
+from holdfast.context.parts import ShownPrompt
 
 SourceKind = Literal["system", "introduction", "entry", "facts", "summary", "digest", "recalled", "added"]
 """Kind of a message in a working set:
@@ -34,33 +34,18 @@ class MessageSource(msgspec.Struct, frozen=True, gc=False):
     """True if the message is exactly that of the entry in the log: not cut, cleared, quoted or adapted to a provider."""
 
 
-def list_message_sources(built: WorkingSet) -> list[MessageSource]:
-    """Return the source of each of `built.messages`.
-
-    The sources are computed from the view at each call: call this before the view is updated again.
-    """
-    window = built.window
-    introduction = built.request.introduction
-    entries = {entry.seq: entry for unit in (*window.head, *window.units) for entry in unit.entries}
-    compactions = [one for one in (window.facts, window.summary, window.compaction) if one]
-    leading = len(built.request.list_leading_messages())
+def list_message_sources(prompt: ShownPrompt) -> list[MessageSource]:
+    """Return the source of each message of a prompt."""
     sources = []
-    for at, (message, seq) in enumerate(zip(built.messages, built.list_seqs(), strict=True)):
-        if built.recalled is not None and message is built.recalled.message:
-            own = dict.fromkeys(seq for seq, *_ in built.recalled.passages)
-            sources.append(MessageSource("recalled", tuple(own)))
-        elif seq is not None:
-            entry = entries.get(seq)
-            verbatim = entry is not None and (message is entry.message or message == entry.message)
-            sources.append(MessageSource("entry", (seq,), verbatim))
-        elif at < leading:
-            known = introduction is not None and message is introduction.message
-            sources.append(MessageSource("introduction" if known else "system"))
-        elif compactions and message.content == compactions[0].text:
-            found = compactions.pop(0)
-            sources.append(MessageSource(found.kind, range(found.first, found.last + 1)))
+    for _, part, seq in prompt.messages:
+        if seq is not None:
+            sources.append(MessageSource("entry", (seq,), not part.texts))
+        elif part.kind == "recalled":
+            quoted = [text.first for text in prompt.list_lines(part) if text.source is None and text.first >= 0]
+            sources.append(MessageSource("recalled", tuple(dict.fromkeys(quoted))))
         else:
-            sources.append(MessageSource("added"))
+            seqs = range(part.first, part.last + 1) if part.first >= 0 else ()
+            sources.append(MessageSource(part.kind, seqs))  # type: ignore[arg-type]
     return sources
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -46,9 +46,6 @@ REPLY_PART, REPLY_LEAST_ROOM = 8, 768
 - `REPLY_PART`: the reply is cut to this fraction (1/`REPLY_PART`) of the token limit.
 - `REPLY_LEAST_ROOM`: smallest token limit with which the reply is kept.
 """
-NO_CONTENT = "no content: providers refuse such a message"
-UNREADABLE = "a compaction item, which only models with the Responses API can read"
-"""Reason for leaving out an empty reply or an empty system message."""
 WITHOUT_MODEL = frozenset({"none", "offline"})
 """Values of `summarizer_llm` that select a digest instead of a model's summary."""
 Chooser = Callable[[Window, "Strategy"], Container[int]]
@@ -123,10 +120,10 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         """Return units in the form in which the agent sees them. Hidden units and units without content are left out."""
         return [seen for unit in units if (seen := self.view_unit(unit)) is not None]
 
-    def explain_omission(self, unit: Unit) -> str:
-        """Return the reason why no prompt contains a unit; empty if the unit belongs to another branch."""
+    def explain_omission(self, unit: Unit) -> Literal["empty", "unreadable"] | None:
+        """Return the reason why no prompt contains a unit; None if the unit belongs to another branch."""
         seen = unit if self.perspective is None else self.perspective.view_unit(unit)
-        return "" if seen is None else UNREADABLE if seen.compacts else NO_CONTENT
+        return None if seen is None else "unreadable" if seen.compacts else "empty"
 
     def is_due(self, window: Window) -> bool:
         """Return True if the window exceeds a limit, so that the strategy must be applied to it."""

@@ -7,26 +7,20 @@ gives the same state, so builds are deterministic.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.context.digest.pool import EMPTY
+from holdfast.context.parts import PartTracker, PromptRecord
 from holdfast.context.prefix_diff import PrefixTracker
 from holdfast.context.strategies import Strategy
-from holdfast.context.units import Unit, group_units
-from holdfast.context.window import NO_CANDIDATES, Block, Compaction, Cut, LeftOut, Room, Window
+from holdfast.context.units import Unit, group_units, update_standing
+from holdfast.context.window import NO_CANDIDATES, Block, Compaction, Cut, LeftOut, OutsideRange, Room, Window
 from holdfast.domain.session import Entry, estimate_message_bytes, estimate_text_bytes
 
-if TYPE_CHECKING:
-    from holdfast.context.prefix_diff import PromptSnapshot
-from collections import deque
-
-from holdfast.context.units import update_standing
-from holdfast.context.window import OutsideRange
-
-VERSION = 16
+VERSION = 17
 """Version of the encoded state and of the rules that produce it. A view saved by another version is rebuilt from the log."""
 
 
@@ -83,7 +77,8 @@ class FoldedView:
     Attributes:
         summary: the newest summary of the view. It stays here even if it had to be left out of the window for lack of tokens.
         prefix_tracker: compares each prompt of the view with the previous one.
-        mark: the components of the last prompt, used to explain why the next prompt does not begin with it.
+        part_tracker: lists the parts of each prompt of the view.
+        last: the record of the last prompt, used to explain why the next prompt does not begin with it.
         steps: number of changes of the window, not counting units added at its end.
 
     Args:
@@ -100,7 +95,8 @@ class FoldedView:
         state = state or ViewState()
         self.summary = state.summary
         self.prefix_tracker = PrefixTracker()
-        self.mark: PromptSnapshot | None = None
+        self.part_tracker = PartTracker()
+        self.last: PromptRecord | None = None
         self.steps = 0
         self._strategy = strategy
         self._through = state.through

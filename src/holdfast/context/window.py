@@ -149,7 +149,7 @@ class LeftOut(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Stored token count of the unit."""
     total: int
     """Stored token count of all live entries up to and including `last`."""
-    reason: str
+    reason: Literal["empty", "unreadable"]
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False):
@@ -196,7 +196,6 @@ class Window:
         left_out: the newest units that no prompt contains, oldest first, at most `LEFT_OUT_EXPLAINED`.
         analysed: cached analyses of units by the `seq` of their first entry. Windows derived from each other share it.
         refused: by `seq` of a refused message, the refusal of each upstream, by the upstream's name.
-        tally: what `holdfast.context.explain` has counted of its first units; None: nothing.
     """
 
     def __init__(self, room: Room, *, anchor: int | None = None, anchored: bool = True) -> None:
@@ -219,7 +218,6 @@ class Window:
         self.refused: Mapping[int, Mapping[str, Refusal]] = {}
         self.analysed: dict[int, Any] = {}
         self._sizes: list[int] = []
-        self.tally: Any = None
         self._said: list[Message] | None = None
         self._front: tuple[list[Message], int] = ([], 0)
         """The messages that are sent before the tail, and how many messages of the tail are already among them."""
@@ -322,12 +320,12 @@ class Window:
         if self._said is not None:
             self._said += self._render_unit(unit)
 
-    def pass_over(self, unit: Unit, reason: str) -> None:
+    def pass_over(self, unit: Unit, reason: Literal["empty", "unreadable"] | None) -> None:
         """Record that a new unit of the log is left out of the window.
 
         Args:
             unit: the unit.
-            reason: why no prompt contains it; empty if it belongs to another branch, which needs no explanation.
+            reason: why no prompt contains it; None if it belongs to another branch, which needs no explanation.
         """
         first, self.beyond = unit.entries[0], unit.entries[-1]
         if unit.compacts:
@@ -446,7 +444,7 @@ class Window:
         if self._said is None:
             # Cached while units are only added at the end, so that a build between two evictions only copies lists.
             self._said = [message for unit in self.units for message in self._render_unit(unit)]
-            before, compactions, after, tasks = self._compute_layout()
+            before, compactions, after, tasks = self.compute_layout()
             first_part = [message for unit in before for message in self._render_unit(unit)]
             first = [message for unit in self.units[:tasks] for message in self._render_unit(unit)]
             rest = [message for unit in after for message in self._render_unit(unit)]
@@ -456,7 +454,7 @@ class Window:
 
     def list_seqs(self) -> list[int | None]:
         """Return the `seq` of the entry of each message of `list_messages`; None for a message without an entry."""
-        before, compactions, after, tasks = self._compute_layout()
+        before, compactions, after, tasks = self.compute_layout()
         first_part = [seq for unit in (*before, *self.units[:tasks]) for seq, _ in self._list_unit_messages(unit)]
         rest = [seq for unit in (*after, *self.units[tasks:]) for seq, _ in self._list_unit_messages(unit)]
         return [*first_part, *(None for _ in compactions), *rest]
@@ -475,18 +473,7 @@ class Window:
 
     def list_compactions(self) -> Sequence[Compaction]:
         """Return the compactions that are sent, in order."""
-        return self._compute_layout().compactions
-
-    def list_sources(self) -> list[Entry | None]:
-        """Return the entry of each message of `list_messages`.
-
-        The item is None for a compaction, for the note in place of a result that was never recorded, and for a task message that
-        was shortened.
-        """
-        before, compactions, after, tasks = self._compute_layout()
-        first_part = [entry for unit in (*before, *self.units[:tasks]) for entry in self._list_unit_sources(unit)]
-        rest = [entry for unit in (*after, *self.units[tasks:]) for entry in self._list_unit_sources(unit)]
-        return [*first_part, *(None for _ in compactions), *rest]
+        return self.compute_layout().compactions
 
     def list_cuttable(self, units: Iterable[Unit], floor: int = MIN_CUT) -> list[tuple[int, int]]:
         """Return `(seq, tokens)` of the messages in `units` with more than `floor` tokens, oldest first."""
@@ -504,7 +491,7 @@ class Window:
     def _list_unit_messages(self, unit: Unit) -> list[SourcedMessage]:
         return list_messages(unit, self.room.marker)
 
-    def _compute_layout(self) -> Layout:
+    def compute_layout(self) -> Layout:
         """Return the order in which the window is sent: system messages in force, task, compactions, all other units.
 
         Other units of the head, such as pinned messages, come after the compactions. A compaction may cover older messages than these, and
@@ -531,15 +518,6 @@ class Window:
             return [message for _, message in self._list_unit_messages(unit)]
         cuts = self.cuts
         return [cuts[seq].message if seq in cuts else message for seq, message in self._list_unit_messages(unit)]
-
-    def _list_unit_sources(self, unit: Unit) -> list[Entry | None]:
-        entries: dict[int | None, Entry] = {entry.seq: entry for entry in unit.entries}
-        return [None if self._is_stub(seq) else entries.get(seq) for seq, _ in self._list_unit_messages(unit)]
-
-    def _is_stub(self, seq: int | None) -> bool:
-        return (
-            self.anchored and seq is not None and seq == self.anchor and seq in self.cuts and not self.cuts[seq].whole
-        )
 
     def _measure_messages(self, unit: Unit) -> list[tuple[int | None, int]]:
         if unit.overrides is not None:
@@ -590,5 +568,5 @@ class Window:
 
     def _with(self, **changes: Any) -> Window:
         window = Window(self.room, anchor=self.anchor, anchored=self.anchored)
-        window.__dict__.update(self.__dict__, _said=None, tally=None, **changes)
+        window.__dict__.update(self.__dict__, _said=None, **changes)
         return window

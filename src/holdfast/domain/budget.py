@@ -154,6 +154,12 @@ class Budget:
         """Maximum tokens of the prompt as counted here: `input` divided by `scale`. Prompts are built up to this size."""
         return max(1, int(self.input / self.scale))
 
+    def convert_reserves(self) -> tuple[int, int, int, int]:
+        """Return the context window and the reserves for tool results, counting errors and the reply, as counted here."""
+        sizes = (self.context_window, self.tool_result_headroom, self.safety_headroom, self.max_reply_tokens)
+        window, results, safety, reply = (int(size / self.scale) for size in sizes)
+        return window, results, safety, reply
+
     def list_larger(self, *, reply: bool) -> tuple[Budget, ...]:
         """Return the budget without headroom for tool results, without any headroom, and with a quarter of the tokens for the reply.
 

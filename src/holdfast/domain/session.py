@@ -217,14 +217,35 @@ class CallFields(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Key of the cached state (the view) from which the prompt was built."""
 
 
+class PromptText(msgspec.Struct, frozen=True, gc=False):
+    """A text of prompts that is not a message of the log, such as a system prompt, a digest or a recalled passage.
+
+    The prompts of a session share it. Erasing a message that it quotes deletes it.
+    """
+
+    id: int
+    """Hash of `data`."""
+    data: bytes
+    """JSON of a message, or of one or several lines of a message."""
+    source: str | None = None
+    """Id of another session or of a memory that it quotes; None: it quotes nothing, or messages of its own session."""
+    first: int = -1
+    last: int = -1
+    """The range of messages that it quotes, by `seq`; -1: none."""
+
+
 class ModelCall(CallFields, frozen=True, gc=False, kw_only=True):
     """A record of one model call: its prompt, and its usage as the provider reported it. Its view is empty if it used none."""
 
     hash: bytes = b""
     """Hash of exactly the messages that were sent; 16 bytes. Empty: unknown."""
     build: bytes = b""
-    """Encoded record of how the prompt was built: budget arithmetic, strategy, comparison with the previous prompt.
-    Opaque to a store. It contains no content of messages."""
+    """Encoded `PromptRecord`: the parts of the prompt, and how it was built. Opaque to a store. It contains no content of messages."""
+    texts: tuple[PromptText, ...] = ()
+    """For a write: texts of the prompt that may not be stored yet. A store keeps them apart, and returns calls without them."""
+    built_at: int | None = None
+    """For a write: version of the session from which the prompt was built. Texts that quote messages are not stored if messages were erased
+    since."""
 
 
 class ShownCompaction(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.domain.artifact import Artifact, NewArtifact, Scope
+from holdfast.domain.history import Past
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner
 from holdfast.domain.messages import Message
 from holdfast.domain.record import (
@@ -24,7 +25,7 @@ from holdfast.domain.record import (
     RecordOwner,
     encode_record_value,
 )
-from holdfast.domain.session import Ending, NewCompaction, NewEntry, Session, SessionRef
+from holdfast.domain.session import Ending, ModelCall, NewCompaction, NewEntry, Session, SessionRef
 from holdfast.domain.state import Change, Extend
 from holdfast.engine.entries import is_long
 from holdfast.errors import InvalidRequest
@@ -270,6 +271,7 @@ async def clean_import(guard: Guard | None, read: Imported) -> Imported:
             state=sweep.clean_value(read.state, "state", sent=True),
             metadata=sweep.clean_value(read.metadata, "metadata", sent=True),
             records=tuple(_clean_records(sweep, read.records)),
+            past=_clean_past(sweep, read.past),
             messages=messages,
             fields=tuple(fields),
         )
@@ -288,7 +290,15 @@ def _clean_session(sweep: Sweep, new: NewSession) -> NewSession:
         system_messages=_clean_system_messages(sweep, new.system_messages),
         state=_clean_changes(sweep, new.state, sent=True),
         metadata=sweep.clean_value(new.metadata, "metadata", sent=True),
+        past=_clean_past(sweep, new.past),
     )
+
+
+def _clean_past(sweep: Sweep, past: Past | None) -> Past | None:
+    if past is None or not any(call.texts for call in past.calls):
+        return past
+    calls = tuple(_clean_call(sweep, call, f"calls[{at}]") for at, call in enumerate(past.calls))
+    return msgspec.structs.replace(past, calls=calls)
 
 
 def _clean_changes(sweep: Sweep, delta: Mapping[str, Change], *, sent: bool) -> Mapping[str, Change]:
@@ -320,7 +330,21 @@ def _clean_append(sweep: Sweep, write: Append) -> Append:
         state_delta=write.state_delta and _clean_changes(sweep, write.state_delta, sent=not write.entries),
         compactions=[_clean_compaction(sweep, new, f"compactions[{at}]") for at, new in enumerate(write.compactions)],
         records=_clean_records(sweep, write.records),
+        calls=[_clean_call(sweep, call, f"calls[{at}]") for at, call in enumerate(write.calls)],
     )
+
+
+def _clean_call(sweep: Sweep, call: ModelCall, place: str) -> ModelCall:
+    """Mask secrets in the texts of a prompt. What comes from the log has none, but a system prompt may."""
+    if not call.texts:
+        return call
+    texts = []
+    for text in call.texts:
+        value = msgspec.json.decode(text.data)
+        # A list of parts has only numbers and no words.
+        cleaned = value if isinstance(value, list) else sweep.clean_value(value, f"{place}.texts", sent=False)
+        texts.append(text if cleaned == value else msgspec.structs.replace(text, data=msgspec.json.encode(cleaned)))
+    return msgspec.structs.replace(call, texts=tuple(texts))
 
 
 def has_long_value(changes: Sequence[RecordChange]) -> bool:

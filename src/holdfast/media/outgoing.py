@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NamedTuple
@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.context.build import WorkingSet
 from holdfast.domain.media.parts import (
     describe_part,
     format_bytes,
@@ -149,7 +148,13 @@ def _describe_media(message: Message, source: Entry | None, reasons: Mapping[int
 
 
 async def prepare_for_model(
-    store: Store, ref: SessionRef, built: WorkingSet, limits: Profile, *, as_chat: bool = True
+    store: Store,
+    ref: SessionRef,
+    messages: Sequence[Message],
+    list_sources: Callable[[], Sequence[Entry | None]],
+    limits: Profile,
+    *,
+    as_chat: bool = True,
 ) -> tuple[Message, ...]:
     """Return the messages of a prompt in the form in which they are sent to a model.
 
@@ -159,18 +164,19 @@ async def prepare_for_model(
     Args:
         store: the store of the session.
         ref: the session.
-        built: the prompt.
+        messages: the prompt.
+        list_sources: returns the entry of each message; None for one without an entry.
         limits: what the model accepts.
         as_chat: True to convert content parts of other dialects to Chat Completions.
     """
-    many = len(built.messages) > INLINE_MESSAGES
+    many = len(messages) > INLINE_MESSAGES
 
     def show() -> Sequence[Message]:
-        shown = [show_to_model(message, limits.inputs) for message in built.messages]
+        shown = [show_to_model(message, limits.inputs) for message in messages]
         reasons = _find_surplus(shown, limits)
         if not reasons:
             return shown
-        sources = built.list_sources()
+        sources = list_sources()
         return [
             _describe_media(message, sources[at], {part: why for (where, part), why in reasons.items() if where == at})
             for at, message in enumerate(shown)

@@ -14,7 +14,7 @@ database without notifying each other.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Final
 
@@ -26,6 +26,7 @@ from holdfast.context.view import FoldedView, ViewState, decode_state, encode_st
 from holdfast.domain.messages import Message
 from holdfast.domain.session import (
     Entry,
+    PromptText,
     Session,
     SessionRef,
     StoredCompaction,
@@ -40,6 +41,8 @@ from holdfast.stores.log import Append, Appended, SavedView
 
 LAST: Final = 8
 """Number of newest entries that are cached for each session. They are enough to recognize a request that is sent again."""
+TEXTS: Final = 4_096
+"""Maximum number of texts of prompts of a session that are known to be stored."""
 VIEWS: Final = 4
 """Maximum number of views that are cached for each session. If there are more, the least recently used one is removed."""
 TENANT_SHARE: Final = 0.5
@@ -133,6 +136,7 @@ class CachedSession(CacheItem):
             `last`.
         kept: Earlier entries that are counted in the size, because the prompts of a view still contain them.
         read: The key and the data of a view that was read from the store, but not used for a prompt yet; None if there is none.
+        texts: Ids of texts of prompts that are known to be stored, so that they are not written again; at most `TEXTS`.
     """
 
     def __init__(self, session: Session, last: Sequence[Entry]) -> None:
@@ -142,6 +146,7 @@ class CachedSession(CacheItem):
         self.held: deque[Entry] = deque()
         self.kept: list[Entry] = []
         self.read: tuple[str, ReadView] | None = None
+        self.texts: set[int] = set()
         self.own_bytes = estimate_session_bytes(session)
         self.metadata_bytes = 0
 
@@ -184,6 +189,12 @@ class CachedSession(CacheItem):
         if self.read is not None:
             key, read = self.read
             self.read = (key, msgspec.structs.replace(read, session=session, entries=(*read.entries, *entries)))
+
+    def note_texts(self, texts: Iterable[PromptText]) -> None:
+        """Record that texts of prompts were stored."""
+        if len(self.texts) >= TEXTS:
+            self.texts.clear()
+        self.texts.update([text.id for text in texts])
 
     def is_continued_by(self, appended: Appended, write: Append) -> bool:
         """Return True if a write of this process was applied directly to the cached version, so that the cache can be updated.
@@ -345,6 +356,8 @@ class TenantCache:
         cached.extend(appended.session, entries)
         if write.state_delta:
             cached.own_bytes = estimate_session_bytes(cached.session)
+        for call in write.calls:
+            cached.note_texts(call.texts)
         for key, saved in (write.views or {}).items():
             if key in cached.views:
                 cached.views[key].saved = saved.frontier

@@ -10,12 +10,10 @@ from holdfast import errors
 from holdfast.context.settings import STRATEGIES
 from holdfast.domain.objects import Answer, Count, Id, Page, Request, json_schema, make_object
 from holdfast.domain.session import NewCompaction, Session, ShownCompaction, StoredCompaction
-from holdfast.limits import COMPACTION_SOURCES
 from holdfast.server.context import describe_key
 from holdfast.server.http import Call
 from holdfast.server.permissions import Refused
-from holdfast.server.routes import Routes, SeqPageQuery, SessionQuery
-from holdfast.sessions.compaction_views import CompactionView, view_stored_compaction
+from holdfast.server.routes import Routes, SeqPageQuery
 
 routes = Routes("compactions")
 _COMPACTIONS: Final = "/v1/sessions/{session_id}/compactions"
@@ -125,28 +123,13 @@ async def list_compactions(call: Call, query: SeqPageQuery, session: Session) ->
     return CompactionList.of(items, has_more=len(found) > query.limit)
 
 
-class CompactionQuery(SessionQuery, kw_only=True):
-    """Query parameters of one compaction."""
-
-    compare: bool = False
-    """`true`: compare the summary with the messages that it replaces."""
-    after: Annotated[int | None, json_schema(minimum=-1)] = None
-    """With `compare`: return messages of the range after this seq; default: from its beginning."""
-    limit: Annotated[
-        int,
-        json_schema(description="with `compare`: maximum number of messages", minimum=1, maximum=COMPACTION_SOURCES),
-    ] = 20
-
-
-@routes.add("GET", _COMPACTION, "read", answer=(CompactionObject, CompactionView))
-async def get(call: Call, query: CompactionQuery) -> CompactionObject | CompactionView:
-    """Return one compaction, or compare it with the messages that it replaces."""
-    session, wanted = await call.get_session(), call.get_path_number("compaction_id", _NAMED)
+@routes.add("GET", _COMPACTION, "read")
+async def get(call: Call, session: Session) -> CompactionObject:
+    """Return one compaction."""
+    wanted = call.get_path_number("compaction_id", _NAMED)
     found = next((one for one in await call.hf.store.compactions(session.ref) if one.id == wanted), None)
     if found is None:
         raise errors.CompactionNotFound(session.id, wanted, such="")
-    if query.compare:
-        return await view_stored_compaction(call.hf.engine, session.ref, found, after=query.after, limit=query.limit)
     return _show(session.id, found)
 
 

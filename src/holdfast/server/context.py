@@ -25,12 +25,10 @@ from holdfast.domain.objects import (
     same_as,
 )
 from holdfast.domain.session import Session
-from holdfast.errors import CompactionNotFound, InvalidRequest
-from holdfast.limits import COMPACTION_SOURCES, EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS, PROMPT_LOG
+from holdfast.errors import InvalidRequest
+from holdfast.limits import EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS, PROMPT_LOG
 from holdfast.server.http import Call
-from holdfast.server.permissions import Refused
 from holdfast.server.routes import PageQuery, PromptOptions, Routes
-from holdfast.sessions.compaction_views import CompactionView, view_block
 from holdfast.sessions.context_preview import preview_context
 from holdfast.sessions.explanation import Explanation
 from holdfast.sessions.facts import ChosenFact, FactObject, choose, list_facts
@@ -183,7 +181,7 @@ class Build(Answer, kw_only=True):
     overhead: Overhead
     recalled: Recalled | UnsetType = UNSET
     not_sent: str | UnsetType = UNSET
-    """With `at_turn`, if no prompt of the turn could be rebuilt: the reason. The messages are what the settings would give."""
+    """With `at_turn`, if no prompt of the turn is recorded: the reason. The messages are what the settings would give."""
     frontier: Count
     """Number (`seq`) of the first entry that is sent because it is recent. Older entries can be left out or summarized."""
     compactions: list[JsonObject]
@@ -417,41 +415,17 @@ class PromptViewQuery(PromptOptions, kw_only=True):
     log_limit: Annotated[
         int, json_schema(description="number of messages of the log to mark; default 0", minimum=0, maximum=PROMPT_LOG)
     ] = 0
-    rebuild: bool = False
-    """True: rebuild the prompt also in a session that is too long for it. This reads the whole log."""
-    block: NonEmpty | None = None
-    """Instead of the prompt, compare this digest, summary or block of standing facts with the messages that it replaces."""
-    after: Annotated[int | None, json_schema(minimum=-1)] = None
-    """With `block`: return messages of the range after this seq; default: from its beginning."""
-    limit: Annotated[
-        int, json_schema(description="with `block`: maximum number of messages", minimum=1, maximum=COMPACTION_SOURCES)
-    ] = 20
 
 
-@routes.add("GET", f"{_CALLS}/{{call_id}}", "read", answer=(PromptView, CompactionView))
-async def show_prompt(call: Call, query: PromptViewQuery, session: Session) -> PromptView | CompactionView:
+@routes.add("GET", f"{_CALLS}/{{call_id}}", "read")
+async def show_prompt(call: Call, query: PromptViewQuery, session: Session) -> PromptView:
     """Show the prompt of a model call: its sections, its messages, and the difference from the prompt before.
 
     `call_id` is `12.0` for the first call of turn 12, `12` for the last one, or `next` for the prompt that would be built now. No model is
     called. With `log_limit`, the response says for messages of the log whether the prompt contains them completely, in part or not at all.
 
-    `agent`, `model`, `strategy` and `budget` show the prompt that other settings would give. With `block`, the response says which names,
-    identifiers, numbers and dates of the replaced messages the text has, and which it has not.
+    `agent`, `model`, `strategy` and `budget` show the prompt that other settings would give.
     """
-    if query.block is not None:
-        responder = call.hf.handle(session).responder
-        found = await view_block(
-            call.hf.engine,
-            session.ref,
-            responder,
-            call.path["call_id"],
-            query.block,
-            after=query.after,
-            limit=query.limit,
-        )
-        if found is None:
-            raise Refused(404, CompactionNotFound.code, f"this prompt has no block {query.block!r}")
-        return found
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
     wanted = PromptQuery(
         id=call.path["call_id"],
@@ -459,7 +433,6 @@ async def show_prompt(call: Call, query: PromptViewQuery, session: Session) -> P
         budget=query.budget,
         other=query.agent is not None or query.model is not None,
         dialect=query.dialect,
-        rebuild=query.rebuild,
         log_after=query.log_after,
         log_limit=query.log_limit,
     )

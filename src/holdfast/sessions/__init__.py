@@ -13,7 +13,7 @@ carry_over            carry an earlier session over into a new one
 context_preview       build a working set without calling a model
 preview_objects       the request for a preview, and its result
 next_prompt           build the prompt of a request without storing the request
-prompt_replay         rebuild prompts that were sent, from the records of their calls
+past_prompts          read prompts that were sent
 interruption          keep only the part of a reply that was heard
 speech                let an agent speak outside of turns
 state                 session state
@@ -25,7 +25,6 @@ erasure               erase messages permanently
 model_calls           list recorded model calls
 prompt_sections       divide a prompt into sections, and compare it with an earlier one
 prompt_views          show the prompt of a call: sections, messages, marks of the log
-compaction_views      compare a compaction with the messages that it replaces
 explanation           explanations, and their printed form
 message_explanations  explain messages of a session
 

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.context.explain import CompactionSize, Run, format_table
+from holdfast.context.explain import Cause, CompactionSize, Run, format_table
 from holdfast.context.presence import Departure, Excerpt, State
 from holdfast.context.recalled import format_time
 
@@ -16,11 +16,7 @@ RemedyKind = Literal["pin", "budget", "window_size", "history", "summary", "reca
 SHOWN: Final = 100
 """Maximum number of characters of a message, or of an excerpt, that are printed on one line."""
 _STATES: Final = {"whole": "in the prompt, whole", "part": "in the prompt in part", "no": "not in the prompt"}
-_EXACT: Final = {
-    True: ", rebuilt as it was sent",
-    False: ", rebuilt from current data; it differs from what was sent",
-    None: "",
-}
+_EXACT: Final = {True: ", as it was sent", False: ", as it was sent, without what was erased since", None: ""}
 
 
 class Remedy(msgspec.Struct, frozen=True, gc=False):
@@ -30,8 +26,7 @@ class Remedy(msgspec.Struct, frozen=True, gc=False):
     text: str
     """The change to make, and its cost."""
     budget: int | None = None
-    """For the kind `budget`: a token budget that was tried and is large enough. None: a larger budget would help, but the size is
-    unknown."""
+    """For the kind `budget`: a token budget with which nothing of the log is left out. None: there is none, or it is not known."""
     call: str | None = None
     """The method call on a `SessionHandle` that makes the change; None if the library has no such call."""
 
@@ -52,6 +47,8 @@ class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     state: State
     """Amount of the message that the prompt contains: `whole`, `part` or `no`."""
     decision: str
+    cause: Cause
+    """The reason, as a word for programs."""
     reason: str
     block: str | None
     """The part of the prompt that contains the message itself; None if the message is not sent as a message of its own."""
@@ -68,19 +65,6 @@ class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return "\n".join(format_message(self, None))
 
 
-class SimilarMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A message that has some of the words of a text that no message contains."""
-
-    seq: int
-    turn_id: int
-    role: str
-    timestamp: int
-    text: str
-    """The words around the first word that was found, with white space shortened."""
-    words: tuple[str, ...]
-    """The words that were found."""
-
-
 class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A short description of a prompt, with explanations of some messages."""
 
@@ -89,10 +73,9 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     turn: int | None = None
     """The turn whose last prompt is explained; None: the prompt that would be built now."""
     exact: bool | None
-    """With `turn`: True if the rebuilt prompt equals the sent one, False if not. None if no prompt of the turn could be rebuilt."""
+    """With `turn`: True if the prompt is exactly the one that was sent, False if something was erased since. None if it was not sent."""
     not_sent: str | None = None
-    """With `turn`: the reason why no prompt of the turn could be rebuilt. The explained prompt is then the one that the current settings
-    give."""
+    """With `turn`: the reason why the explained prompt was not sent. It is then the one that the current settings give."""
     strategy: str
     tokens: int
     """Tokens of the conversation."""
@@ -108,8 +91,6 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     decisions: tuple[Run, ...] = ()
     """For ranges of the session's messages: whether the prompt contains them, and why. Empty if messages were selected."""
     messages: tuple[MessageExplanation, ...]
-    similar: tuple[SimilarMessage, ...] = ()
-    """After a search for text that no message contains: messages with some of its words, the best first."""
     before: int | None = None
     """After a search for text: pass this as `before` to get earlier messages; None: there are no earlier messages."""
     has_more: bool = False
@@ -144,9 +125,7 @@ def _iter_lines(explanation: Explanation, commands: Mapping[RemedyKind, str] | N
 
 
 def format_end(explanation: Explanation) -> Iterator[str]:
-    """Yield the lines about further messages: those with some of the words, and where to continue the search."""
-    for one in explanation.similar:
-        yield f"message {one.seq} of turn {one.turn_id}, {one.role}, has some of the words: {_shorten_line(one.text)}"
+    """Yield the lines that say where to continue the search."""
     if explanation.before is not None:
         yield ""
         yield f"There may be more before message {explanation.before}."
@@ -176,8 +155,7 @@ def _format_recalled(explanation: Explanation) -> str:
         group = own if session_id == explanation.session_id else "from other sessions" if mark else "from memories"
         groups.setdefault(group, []).append(one)
     listed = "; ".join(f"{where}: {', '.join(ids)}" for where, ids in groups.items())
-    missing = "" if groups.keys() == {own} else "; not rebuilt, because its text is not recorded"
-    return f"recalled {listed} ({explanation.overhead['recalled']:,} tokens){missing}"
+    return f"recalled {listed} ({explanation.overhead['recalled']:,} tokens)"
 
 
 def format_message(one: MessageExplanation, commands: Mapping[RemedyKind, str] | None) -> Iterator[str]:
@@ -190,10 +168,7 @@ def format_message(one: MessageExplanation, commands: Mapping[RemedyKind, str] |
     where = f", in block {one.block}" if one.block else ""
     yield f"  why: {one.decision}, {one.reason}{where}"
     for block, excerpts in groupby(one.excerpts, key=lambda excerpt: excerpt.block):
-        words = [
-            f'"{_shorten_line(one.words)}"' if one.words else "recalled, in words that are not stored"
-            for one in excerpts
-        ]
+        words = [f'"{_shorten_line(one.words)}"' for one in excerpts]
         yield f"  in block {block}: {', '.join(words)}"
     if one.departure is not None:
         left = one.departure

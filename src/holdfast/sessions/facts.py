@@ -79,6 +79,7 @@ class SessionFacts:
 async def list_facts(engine: Engine, ref: SessionRef, responder: Responder, settings: ContextSettings) -> list[Fact]:
     """Return the user's statements that a prompt with these settings contains or could contain; see `SessionFacts`."""
     found = await preview_context(engine, ref, PreviewRequest(responder=responder, settings=settings, touch=False))
+    assert found.built is not None, "the next prompt is built"
     return await run_cpu(collect_facts, found.built.window, long=True)
 
 

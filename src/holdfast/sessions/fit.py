@@ -83,7 +83,7 @@ def fit(
     request = _make_request(responder, settings, model, max_tokens, tools)
     request = msgspec.structs.replace(request, system=system, dialect=check_dialect(dialect))
     built = build(request.with_marker(_derive_marker(conversation)), None, (), entries)
-    return to_context(Preview(built, sent=built.messages))
+    return to_context(Preview(built.show(), built, sent=built.messages))
 
 
 def _make_request(

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-import heapq
 import json
-import re
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
-from holdfast.context.explain import OUTSIDE, SUMMARIZED, UNSEEN, BuildRecord, decode_record
-from holdfast.context.presence import Departure, Presence, PromptContents, find_first_beyond, find_least_budget
-from holdfast.context.strategies import NO_CONTENT, UNREADABLE
-from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
+from holdfast.context.explain import describe_overhead, list_decisions, measure_compactions
+from holdfast.context.fitting import RESERVE
+from holdfast.context.presence import Presence, PromptContents
+from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import EntryNotFound, InvalidRequest
 from holdfast.limits import (
-    EXPLAIN_BUDGETED,
-    EXPLAIN_BUDGETED_MATCHES,
-    EXPLAIN_BUDGETED_TOKENS,
     EXPLAIN_CHARS,
     EXPLAIN_MATCHES,
     EXPLAIN_QUERY_CHARS,
-    EXPLAIN_REBUILT,
-    EXPLAIN_REBUILT_TOKENS,
     EXPLAIN_SCANNED,
-    EXPLAIN_SIMILAR,
     EXPLAIN_TEXT_CHARS,
-    PAGE,
 )
 from holdfast.numbers import check_whole
-from holdfast.sessions.context_preview import rebuild_context
-from holdfast.sessions.explanation import SHOWN, Explanation, MessageExplanation, Remedy, SimilarMessage
+from holdfast.sessions.context_preview import find_context
+from holdfast.sessions.explanation import SHOWN, Explanation, MessageExplanation, Remedy
+from holdfast.sessions.model_calls import find_sender
+from holdfast.sessions.past_prompts import find_departure
 from holdfast.sessions.preview_objects import Preview, PreviewRequest
 from holdfast.tools.search import SEARCH
 from holdfast.wire.sendable import check_text
@@ -45,9 +38,6 @@ MATCHES: Final = 10
 """Default number of messages to explain."""
 _PAGE: Final = 200
 """Number of messages that are read at a time in a search for text."""
-_LEAST_WORD: Final = 3
-"""Least characters of a word that is looked for if no message contains the whole text."""
-_WORD: Final = re.compile(r"\w+")
 _REDACTED: Final = "[REDACTED:"
 _GONE: Final = frozenset({"erased", "retired", "note"})
 """Reasons for leaving a message out of the prompt that no setting can change."""
@@ -145,37 +135,32 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
         at_turn=wanted.turn,
         use_recorded=responder is own,
         touch=False,
-        explain=can_rebuild(session),
-        trace=frozenset(entry.seq for entry in entries if not entry.erased),
+        fresh=True,
     )
-    found = await rebuild_context(engine, ref, look)
-    make = partial(_build_explanation, engine, ref, responder, found, entries)
-    explanation = msgspec.structs.replace(
-        await run_cpu(partial(make, words=wanted.text, budgets=_count_budgets(session, wanted))),
+    found = await find_context(engine, ref, look)
+    if found.built is None:
+        responder = find_sender(engine.roster, session, found.prompt.record) or responder
+    explainer = _Explainer(engine, session, responder, found)
+    messages = [await explainer.explain(entry, wanted) for entry in entries]
+    record = found.prompt.record
+    decisions = list_decisions(record)
+    return Explanation(
+        session_id=ref.id,
         turn=wanted.turn,
+        exact=await run_cpu(lambda: found.prompt.is_exact),
+        not_sent=found.not_sent,
+        strategy=record.strategy,
+        tokens=record.tokens,
+        budget=record.limit,
+        frontier=record.frontier,
+        compactions=tuple(measure_compactions(record, decisions)),
+        recalled=record.recalled,
+        overhead=describe_overhead(record),
+        decisions=() if entries or wanted.text is not None else tuple(decisions),
+        messages=tuple(messages),
         before=before,
         has_more=before is not None,
     )
-    if wanted.text is not None and wanted.before is None and not entries and before is None:
-        explanation = msgspec.structs.replace(explanation, similar=await _find_similar(engine, ref, wanted.text))
-    key = found.call.view if found.call else responder.view_key
-    messages = await _add_departures(engine, ref, key, wanted, explanation.messages)
-    return msgspec.structs.replace(explanation, messages=tuple(messages))
-
-
-def can_rebuild(session: Session) -> bool:
-    """Return True if the session is short enough to rebuild its past prompts."""
-    return session.messages <= EXPLAIN_REBUILT and session.tokens <= EXPLAIN_REBUILT_TOKENS
-
-
-def _count_budgets(session: Session, wanted: ExplainQuery) -> int:
-    """Return the number of messages for which a sufficient budget may be searched.
-
-    The number is limited so that all searches together take no longer than one search in the longest session that is allowed.
-    """
-    count = 1 if wanted.text is None else EXPLAIN_BUDGETED_MATCHES
-    is_short = session.messages * count <= EXPLAIN_BUDGETED and session.tokens * count <= EXPLAIN_BUDGETED_TOKENS
-    return count if is_short else 0
 
 
 # -- finding messages ------------------------------------------------------------
@@ -233,45 +218,6 @@ def _fold(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-async def _find_similar(engine: Engine, ref: SessionRef, text: str) -> tuple[SimilarMessage, ...]:
-    """Return messages that have some of the words of a text, the best first. The newest `EXPLAIN_SCANNED` messages are searched."""
-    words = [word for word in dict.fromkeys(_WORD.findall(text.casefold())) if len(word) >= _LEAST_WORD]
-    stop, found = None, list[tuple[int, int, Entry]]()
-    for _ in range(EXPLAIN_SCANNED // PAGE if words else 0):
-        page = await engine.store.entries(ref, stop=stop, limit=PAGE, descending=True, retired=True)
-        found = heapq.nlargest(EXPLAIN_SIMILAR, [*found, *await run_cpu(_weigh_matches, page, words)])
-        if len(page) < PAGE:
-            break
-        stop = page[-1].seq
-    return tuple(await run_cpu(lambda: [_describe_similar(entry, words) for *_, entry in found]))
-
-
-def _weigh_matches(entries: Sequence[Entry], words: Sequence[str]) -> list[tuple[int, int, Entry]]:
-    """Return the entries with at least a third of the characters of `words`, each with its weight and its `seq`."""
-    least, weighed = sum(map(len, words)) / 3, []
-    for entry in entries:
-        if not entry.erased and not entry.is_note:
-            text = get_text(entry)[:EXPLAIN_CHARS].casefold()
-            weight = sum(len(word) for word in words if word in text)
-            if weight >= least:
-                weighed.append((weight, entry.seq, entry))
-    return weighed
-
-
-def _describe_similar(entry: Entry, words: Sequence[str]) -> SimilarMessage:
-    text = get_text(entry)[:EXPLAIN_CHARS]
-    found = tuple(word for word in words if word in text.casefold())
-    quote = quote_match(text, max(found, key=len))
-    return SimilarMessage(
-        seq=entry.seq,
-        turn_id=entry.turn_id,
-        role=entry.message.role,
-        timestamp=entry.timestamp,
-        text=quote,
-        words=found,
-    )
-
-
 def quote_match(text: str, words: str) -> str:
     """Return the part of `text` around the first occurrence of `words`, on one line.
 
@@ -295,140 +241,91 @@ def quote_match(text: str, words: str) -> str:
 # -- explaining messages -------------------------------------------------------
 
 
-def _build_explanation(
-    engine: Engine,
-    ref: SessionRef,
-    responder: Responder,
-    found: Preview,
-    entries: Sequence[Entry],
-    *,
-    words: str | None,
-    budgets: int,
-) -> Explanation:
-    """Describe a prompt, and explain whether and how the prompt contains each of `entries`.
+class _Explainer:
+    """Explains whether and how a prompt contains messages.
 
     Args:
         engine: the tenant's engine.
-        ref: the session.
-        responder: the responder of the session.
+        session: the session.
+        responder: the agent and model of the prompt.
         found: the prompt.
-        entries: the messages to explain. If there are none and `words` is None, the result lists the decisions on all messages.
-        words: the text by which a search selected `entries`; None if they were selected otherwise.
-        budgets: for at most this many messages, find out which budget would be large enough to keep the message.
     """
-    call, built = found.call, found.built
-    contents = PromptContents(built, find_recalled(found.record, ref))
-    messages = []
-    for entry in entries:
-        presence = contents.find_presence(entry)
-        remedies = _list_remedies(engine, responder, found, entry, presence, with_budget=budgets > 0)
-        budgets -= any(one.kind == "budget" for one in remedies)
-        left = found.departures.get(entry.seq) if presence.state != "whole" else None
-        explained = _explain_message(entry, presence, left, remedies)
-        match = quote_match(get_text(entry), words) if words is not None else None
-        messages.append(msgspec.structs.replace(explained, match=match))
-    return Explanation(
-        session_id=ref.id,
-        exact=call.hash.hex() == built.hash if call else None,
-        not_sent=found.not_sent,
-        strategy=built.request.strategy.name,
-        tokens=built.tokens,
-        budget=built.budget,
-        frontier=built.window.units[0].first if built.window.units else 0,
-        compactions=tuple(built.list_compactions()),
-        recalled=found.record.recalled if found.record else built.recalled.ids if built.recalled else (),
-        overhead=_measure_overhead(found),
-        decisions=() if entries or words is not None else tuple(built.list_decisions()),
-        messages=tuple(messages),
-    )
+
+    def __init__(self, engine: Engine, session: Session, responder: Responder, found: Preview) -> None:
+        self._engine, self._session, self._responder, self._found = engine, session, responder, found
+        self._record = found.prompt.record
+        self._contents = PromptContents(found.prompt)
+
+    async def explain(self, entry: Entry, wanted: ExplainQuery) -> MessageExplanation:
+        """Explain a message of a query."""
+        presence = await run_cpu(self._contents.find_presence, entry)
+        departure = None
+        if presence.state != "whole" and presence.decision in ("compacted", "evicted", "cut", "cleared"):
+            call = self._found.prompt.call
+            key = call.view if call else self._responder.view_key
+            turn = call.turn_id if call else self._session.turns
+            departure = await find_departure(self._engine.store, self._session.ref, key, entry, turn)
+        return MessageExplanation(
+            seq=entry.seq,
+            turn_id=entry.turn_id,
+            role=entry.message.role,
+            timestamp=entry.timestamp,
+            tokens=entry.tokens,
+            text="" if entry.erased else get_text(entry)[:EXPLAIN_TEXT_CHARS],
+            match=quote_match(get_text(entry), wanted.text) if wanted.text is not None else None,
+            **msgspec.structs.asdict(presence),
+            departure=departure,
+            remedies=tuple(self._list_remedies(entry, presence)),
+            redacted=_REDACTED in entry.message.text,
+        )
+
+    def _list_remedies(self, entry: Entry, presence: Presence) -> list[Remedy]:
+        record = self._record
+        if presence.state == "whole" or presence.cause in ("later", "branch", "empty", "unreadable"):
+            return []
+        if presence.decision in _GONE:
+            text = "append it again as a new message; messages that were taken back or erased are never sent"
+            return [Remedy("append", text)]
+        if presence.decision == "refused":
+            call = f"session.annotate({entry.seq}, refused_by=[])"
+            return [Remedy("send", "send it to its upstream again", call=call)]
+        remedies = []
+        if not entry.pinned and presence.decision != "cut":
+            text = f"pin it, which adds its {entry.tokens:,} tokens to every prompt"
+            if entry.tokens > _LARGE_PIN * record.limit:
+                text += f", or fewer if the budget of {record.limit:,} tokens is too small for it"
+            remedies.append(Remedy("pin", text, call=f"session.annotate({entry.seq}, pinned=True)"))
+        size = self._responder.strategy.window_size
+        if presence.cause == "outside":
+            remedies.append(Remedy("history", "raise `sessions.max_messages` of the configuration"))
+        elif size is not None and presence.decision != "cut":
+            remedies.append(Remedy("window_size", f"raise window_size above {size}"))
+        else:
+            remedies.append(self._suggest_budget())
+        if presence.cause == "summarized":
+            remedies.append(Remedy("summary", "drop the summary", call="session.drop_compaction(id)"))
+        if entry.message.role != "tool":  # recall finds what the user and the assistant said, not results of tools
+            remedies.append(_suggest_recall(self._engine, self._responder))
+        return remedies
+
+    def _suggest_budget(self) -> Remedy:
+        """Return a budget with which nothing is left out, if the budget alone decides that, and the model has one that is large enough."""
+        record, strategy, counter = self._record, self._responder.strategy, self._responder.llm.counter
+        limited = strategy.window_size is not None or strategy.summarizer is not None or strategy.history
+        rounding = 0 if counter.factor == 1.0 else record.end[0] + 1
+        needed = (record.end[1] * counter.factor + rounding + RESERVE) / (strategy.threshold or 1.0)
+        budget = math.ceil(needed / _ROUND) * _ROUND
+        if limited or not strategy.bounded or not record.limit < budget <= record.input_budget - sum(record.overhead):
+            text = f"raise the budget of {record.limit:,} tokens, or use a model with a larger window"
+            return Remedy("budget", text)
+        text = f"raise the budget from {record.limit:,} to {budget:,} tokens, which leaves nothing out"
+        return Remedy("budget", text, budget)
 
 
-def _explain_message(
-    entry: Entry, presence: Presence, departure: Departure | None, remedies: Sequence[Remedy]
-) -> MessageExplanation:
-    return MessageExplanation(
-        seq=entry.seq,
-        turn_id=entry.turn_id,
-        role=entry.message.role,
-        timestamp=entry.timestamp,
-        tokens=entry.tokens,
-        text="" if entry.erased else get_text(entry)[:EXPLAIN_TEXT_CHARS],
-        **msgspec.structs.asdict(presence),
-        departure=departure,
-        remedies=tuple(remedies),
-        redacted=_REDACTED in entry.message.text,
-    )
-
-
-def _measure_overhead(found: Preview) -> dict[str, int]:
-    """Return the tokens that a prompt has in addition to the conversation.
-
-    The tools of a past call are not recorded. Their tokens are the recorded overhead of the call minus its other parts.
-    """
-    overhead, record = found.built.overhead, found.record
-    if record is None:
-        return overhead.to_wire(found.built.recalled_tokens)
-    tools = max(0, record.overhead - overhead + overhead.tools)
-    return {**overhead.to_wire(record.recalled_tokens), "tools": tools}
-
-
-def find_recalled(record: BuildRecord | None, ref: SessionRef) -> set[int]:
-    """Return the `seq` of the session's own messages that a recorded prompt recalled."""
-    own = [one.removeprefix(f"{ref.id}#") for one in record.recalled if one.startswith(f"{ref.id}#")] if record else []
-    return {int(seq) for seq in own if seq.isascii() and seq.isdigit()}
-
-
+_ROUND: Final = 10
+"""Suggested budgets are multiples of this number of tokens."""
 _LARGE_PIN: Final = 1 / 8
 """Share of the budget above which a pinned message may be shortened, because the task, the current message and the digest need room too."""
-
-
-def _list_remedies(
-    engine: Engine, responder: Responder, found: Preview, entry: Entry, presence: Presence, *, with_budget: bool
-) -> list[Remedy]:
-    built = found.built
-    if presence.state == "whole" or presence.decision == "later" or presence.reason in (UNSEEN, NO_CONTENT, UNREADABLE):
-        return []
-    if presence.decision in _GONE:
-        return [
-            Remedy("append", "append it again as a new message; messages that were taken back or erased are never sent")
-        ]
-    if presence.decision == "refused":
-        return [Remedy("send", "send it to its upstream again", call=f"session.annotate({entry.seq}, refused_by=[])")]
-    remedies = []
-    if not entry.pinned and presence.decision != "cut":
-        text = f"pin it, which adds its {entry.tokens:,} tokens to every prompt"
-        if entry.tokens > _LARGE_PIN * built.budget:
-            text += f", or fewer if the budget of {built.budget:,} tokens is too small for it"
-        remedies.append(Remedy("pin", text, call=f"session.annotate({entry.seq}, pinned=True)"))
-    if presence.reason == OUTSIDE:
-        remedies.append(Remedy("history", "raise `sessions.max_messages` of the configuration"))
-    elif built.request.strategy.window_size is not None and presence.decision != "cut":
-        remedies.append(Remedy("window_size", f"raise window_size above {built.request.strategy.window_size}"))
-    else:
-        remedies += _suggest_budget(found, entry.seq, search=with_budget)
-    if presence.reason == SUMMARIZED:
-        remedies.append(Remedy("summary", "drop the summary", call="session.drop_compaction(id)"))
-    if entry.message.role != "tool":  # recall finds what the user and the assistant said, not results of tools
-        remedies.append(_suggest_recall(engine, responder))
-    return remedies
-
-
-def _suggest_budget(found: Preview, seq: int, *, search: bool) -> list[Remedy]:
-    built = found.built
-    budget = None
-    if search and found.entries:
-        entries = [entry for entry in found.entries if entry.seq <= built.through]
-        request = built.request
-        if found.record is not None:  # the prompt was rebuilt with its recorded budget
-            request = msgspec.structs.replace(request, input_budget=found.record.input_budget)
-        budget = find_least_budget(request, entries, seq, built.budget)
-    if budget is not None:
-        return [
-            Remedy(
-                "budget", f"raise the budget from {built.budget:,} to {budget:,} tokens, which keeps it whole", budget
-            )
-        ]
-    return [Remedy("budget", f"raise the budget of {built.budget:,} tokens, or use a model with a larger window")]
 
 
 def _suggest_recall(engine: Engine, responder: Responder) -> Remedy:
@@ -443,69 +340,3 @@ def _suggest_recall(engine: Engine, responder: Responder) -> Remedy:
         "recall",
         "turn on the index and set `search` for the agent: then the message is recalled when someone asks about it",
     )
-
-
-# -- departures --------------------------------------------------------------------
-
-
-async def _add_departures(
-    engine: Engine, ref: SessionRef, key: str, wanted: ExplainQuery, explained: Sequence[MessageExplanation]
-) -> Sequence[MessageExplanation]:
-    """Add the times at which messages left the prompt, if rebuilt prompts do not show them.
-
-    These times are computed from the recorded position of each call before which messages were no longer sent verbatim.
-    """
-    open_ = [one for one in explained if _is_departure_unknown(one)]
-    if not open_:
-        return explained
-    recorded = await engine.store.calls(ref, limit=PAGE)
-    calls = _decode(recorded, key, wanted.turn)
-    found: dict[int, Departure | None] = {}
-    for one in open_:
-        left = find_first_beyond(calls, one.seq)
-        if len(recorded) == PAGE and left == find_first_beyond(
-            calls[:1], one.seq
-        ):  # the message left the prompt before the calls that were read
-            left = await _search_turns(engine, ref, key, one, left) if wanted.seq is not None else None
-        found[one.seq] = left
-    return [msgspec.structs.replace(one, departure=found.get(one.seq, one.departure)) for one in explained]
-
-
-def _is_departure_unknown(one: MessageExplanation) -> bool:
-    return one.departure is None and one.state != "whole" and one.decision in ("compacted", "evicted")
-
-
-def _decode(calls: Sequence[ModelCall], key: str, turn: int | None = None) -> list[tuple[ModelCall, BuildRecord]]:
-    """Return those of `calls` that used the view `key`, up to a turn, oldest first, with their build records."""
-    own = [call for call in reversed(calls) if call.view == key and (turn is None or call.turn_id <= turn)]
-    return [(call, record) for call in own if (record := decode_record(call.build)) is not None]
-
-
-async def _search_turns(
-    engine: Engine, ref: SessionRef, key: str, one: MessageExplanation, known: Departure | None
-) -> Departure | None:
-    """Find, by bisection over the turns, when a message left the prompt, if that was before the model calls that were read.
-
-    Args:
-        engine: the tenant's engine.
-        ref: the session.
-        key: key of the view (the cached state of prompts for one agent and its settings).
-        one: the message.
-        known: the earliest known time at which the message had left the prompt; None: the message has not left it.
-
-    Returns:
-        The first turn whose prompts no longer contained the message, because they began after it.
-    """
-    low = one.turn_id
-    while known is not None and known.turn_id - low > 1:
-        middle = (low + known.turn_id) // 2
-        earlier = find_first_beyond(await _read_calls(engine, ref, key, middle), one.seq)
-        low, known = (middle, known) if earlier is None else (low, earlier)
-    if known is None or not known.turn_id:
-        return known
-    before = await _read_calls(engine, ref, key, known.turn_id - 1)
-    return find_first_beyond([*before, *await _read_calls(engine, ref, key, known.turn_id)], one.seq) or known
-
-
-async def _read_calls(engine: Engine, ref: SessionRef, key: str, turn: int) -> list[tuple[ModelCall, BuildRecord]]:
-    return _decode(await engine.store.calls(ref, limit=PAGE, turn_id=turn), key)

@@ -1,4 +1,4 @@
-"""List the recorded model calls of a session, and find the agent and settings with which each was sent.
+"""List the recorded model calls of a session.
 
 A call is identified by its turn and its number in the turn, both counted from 0: `12.0` is the first call of turn 12. A turn has several
 calls if the model called tools, or if several agents answered.
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder, Roster
-from holdfast.context.explain import BuildRecord, decode_record
+from holdfast.context.parts import PromptRecord, decode_record
 from holdfast.domain.session import ModelCall, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import CallNotFound, InvalidRequest
@@ -56,7 +55,7 @@ class CallSummary(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Time of the call, in milliseconds since the epoch."""
     model: str
     agent: str | None
-    """The agent that made the call. Null if there was none, or if no agent with these settings exists any more."""
+    """The agent that made the call; null if there was none."""
     strategy: str | None
     """Strategy of the prompt; null if it was not recorded."""
     prompt_tokens: int
@@ -151,7 +150,6 @@ def locate_call(of_turn: Sequence[NumberedCall], call: ModelCall) -> CallId | No
 async def list_calls(
     engine: Engine,
     session: Session,
-    responder: Responder,
     *,
     limit: int,
     after: CallId | None = None,
@@ -162,7 +160,6 @@ async def list_calls(
     Args:
         engine: the tenant's engine.
         session: the session.
-        responder: the responder of the session.
         limit: maximum number of calls.
         after: the last call of the previous page.
         descending: True: newest first.
@@ -187,8 +184,7 @@ async def list_calls(
             found += [*_number(rows, descending=descending), *(reversed(last) if descending else last)]
         else:
             found += _number(rows, descending=descending)
-    senders = SenderFinder(engine.roster, session, responder)
-    summaries = await run_cpu(lambda: [summarize_call(one, senders) for one in found[:limit]])
+    summaries = await run_cpu(lambda: [summarize_call(one) for one in found[:limit]])
     return CallPage(tuple(summaries), has_more=len(found) > limit)
 
 
@@ -209,19 +205,18 @@ def _number(rows: Sequence[ModelCall], *, descending: bool) -> Iterator[Numbered
     yield from reversed(numbered) if descending else numbered
 
 
-def summarize_call(one: NumberedCall, senders: SenderFinder) -> CallSummary:
+def summarize_call(one: NumberedCall) -> CallSummary:
     """Return a recorded call in the form in which it is listed."""
     call = one.call
     record = decode_record(call.build) if call.through >= 0 else None
-    sender = senders.find(call, record)
     return CallSummary(
         id=str(one.id),
         turn_id=call.turn_id,
         number=one.id.number,
         timestamp=call.timestamp,
         model=call.model,
-        agent=sender.agent_name if sender else None,
-        strategy=record.strategy or None if record else None,
+        agent=record.agent if record else None,
+        strategy=record.strategy if record else None,
         prompt_tokens=call.prompt_tokens,
         completion_tokens=call.completion_tokens,
         cached_tokens=call.cached_tokens,
@@ -234,42 +229,11 @@ def summarize_call(one: NumberedCall, senders: SenderFinder) -> CallSummary:
     )
 
 
-class SenderFinder:
-    """Finds the agent, model and settings with which a call was sent. A call records only a hash of them, the key of its view.
-
-    Args:
-        roster: all agents and models.
-        session: the session.
-        responder: the responder of the session, which is tried first.
-    """
-
-    def __init__(self, roster: Roster, session: Session, responder: Responder) -> None:
-        self._roster, self._session, self._own = roster, session, responder
-        self._known: dict[str, Responder | None] = {}
-
-    def find(self, call: ModelCall, record: BuildRecord | None) -> Responder | None:
-        """Return the responder that made a call; None if the configuration has changed, so that it is not known."""
-        if record is None or not call.view:
-            return None
-        if call.view not in self._known:
-            self._known[call.view] = self._search(call, record)
-        return self._known[call.view]
-
-    def _search(self, call: ModelCall, record: BuildRecord) -> Responder | None:
-        for candidate in self._iter_candidates(call.model):
-            if candidate.view_key == call.view:
-                return candidate
-            if record.settings is not None:
-                changed = self._roster.with_context(candidate, record.settings)
-                if changed.view_key == call.view:
-                    return changed
+def find_sender(roster: Roster, session: Session, record: PromptRecord) -> Responder | None:
+    """Return the agent and model that made a call, with the recorded settings; None if the configuration does not have them."""
+    try:
+        found = roster.find_responder(agent=record.agent, model=record.llm or None, root=session.agent)
+    except (InvalidRequest, KeyError):
         return None
-
-    def _iter_candidates(self, model: str) -> Iterator[Responder]:
-        yield self._own
-        root = self._session.agent
-        names = [llm.name for llm in self._roster.llms.values() if llm.model == model]
-        for agent in dict.fromkeys((root, None, *self._roster.agents)):
-            for named in (None, model, *names):
-                with suppress(InvalidRequest, KeyError):
-                    yield self._roster.find_responder(agent=agent, model=named, root=root)
+    settings = record.settings
+    return found if settings is None else roster.with_context(found, settings)

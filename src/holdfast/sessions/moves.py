@@ -18,7 +18,16 @@ from holdfast.domain.artifact import Artifact
 from holdfast.domain.history import Past, to_old_entry
 from holdfast.domain.media.parts import list_hashes
 from holdfast.domain.record import Record
-from holdfast.domain.session import PARENT, Claim, CompactionFields, Entry, NewCompaction, Session, SessionRef
+from holdfast.domain.session import (
+    PARENT,
+    Claim,
+    CompactionFields,
+    Entry,
+    ModelCall,
+    NewCompaction,
+    Session,
+    SessionRef,
+)
 from holdfast.engine.engine import Engine
 from holdfast.engine.session_removal import list_children, remove_session
 from holdfast.errors import Conflict, SessionBusy, SessionExists, SessionNotFound
@@ -142,6 +151,13 @@ async def _forget_transcript(engine: Engine, ref: SessionRef) -> None:
         await transcripts.forget(engine.store.tenant, ref.user_id, ref.id)
 
 
+def _keep_own_texts(call: ModelCall, ref: SessionRef, target: SessionRef) -> ModelCall:
+    """Return a call without texts that quote other sessions and memories of a user, if the session moves to another user."""
+    if ref.user_id == target.user_id or not call.texts:
+        return call
+    return evolve(call, texts=tuple(text for text in call.texts if text.source is None))
+
+
 async def _write_copy(engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType) -> Session:
     """Write the session with its log under its new user and id, and return the session that was copied."""
     store = engine.store
@@ -153,7 +169,7 @@ async def _write_copy(engine: Engine, ref: SessionRef, target: SessionRef, agent
         ended_at=session.ended_at,
         end_reason=session.end_reason,
         usage=session.usage,
-        calls=tuple(await read_calls(store, session)),
+        calls=tuple(_keep_own_texts(call, ref, target) for call in await read_calls(store, session)),
     )
     new = NewSession.from_session(
         session,

@@ -10,18 +10,27 @@ import msgspec
 from holdfast.agents import Responder
 from holdfast.context.build import WorkingSet
 from holdfast.context.dialects import Dialect
-from holdfast.context.explain import BuildRecord, Run
+from holdfast.context.explain import (
+    PrefixBreak,
+    Run,
+    describe_overhead,
+    describe_prefix,
+    describe_recorded,
+    find_break,
+    list_decisions,
+    measure_compactions,
+)
 from holdfast.context.fitting import move_media_after_results
-from holdfast.context.presence import Departure
+from holdfast.context.parts import ShownPrompt
+from holdfast.context.prefix_diff import Prefix
 from holdfast.context.settings import ContextSettings
 from holdfast.context.sources import MessageSource, join_sources, list_message_sources
+from holdfast.domain.calibration import MeasuredCount
 from holdfast.domain.messages import Message
 from holdfast.domain.objects import Count
-from holdfast.domain.session import Entry, ModelCall
 from holdfast.models.codecs import gemini
 from holdfast.models.codecs.messages.blocks import encode_messages, map_blocks
 from holdfast.models.codecs.messages.cache import MARK
-from holdfast.sessions.prompt_sections import DividedPrompt
 from holdfast.wire.openai import to_chat_message
 
 
@@ -72,43 +81,27 @@ class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: Sequence[Mapping[str, Any]] = ()
     dialect: Dialect = "openai"
     at_turn: int | None = None
-    """Build the context that the model saw at its last call in this turn; None: build it from the current state."""
-    call: int | None = None
-    """With `at_turn`: the number of the call in the turn, from 0; None: the last call of the turn that used the view."""
+    """Return the prompt of the last model call in this turn; None: build it from the current state."""
     touch: bool = True
     """True: the preview counts as use of the session. Previews of a past turn, or with `explain`, never count."""
     use_recorded: bool = False
-    """True: with `at_turn`, use the settings with which the turn was sent instead of `settings`, if they were recorded."""
+    """True: with `at_turn`, return the prompt that was sent; False: build it with `settings`."""
     save: bool = False
     """True if the caller sends the prompt to a model. The next prompt then continues from this one."""
     explain: bool = False
-    """True: compare the working set with the prompt that was sent last. That prompt is rebuilt from the log."""
+    """True: compare the working set with the prompt that was sent last."""
+    fresh: bool = False
+    """True: if no turn uses the same settings, build from the whole log, and not from what an earlier preview saved. Not for long sessions."""
     through: int | None = None
-    """With `at_turn`, if no prompt of the turn can be rebuilt: `seq` of the last message of the prompt to build instead; None: the last one
-    before the reply that ended the turn."""
-    compare: bool = False
-    """True: also return the prompt that was sent before, if past prompts are rebuilt."""
-    trace: frozenset[int] = frozenset()
-    """`seq` of messages for which to find when they left the prompt, if past prompts are rebuilt."""
-
-
-class SentPrompt(NamedTuple):
-    """A recorded model call and its rebuilt prompt."""
-
-    call: ModelCall
-    prompt: DividedPrompt
-    is_exact: bool
-    """True if the rebuilt prompt equals the sent one."""
+    """With `at_turn`, if the prompt is built: `seq` of its last message; None: the last one before the reply that ended the turn."""
 
 
 class Preview(NamedTuple):
-    """A working set that was built for a `PreviewRequest`, with details about how it was built."""
+    """A prompt for a `PreviewRequest`: one that was sent, or one that was built."""
 
-    built: WorkingSet
-    call: ModelCall | None = None
-    """The recorded model call whose prompt was rebuilt; None if no recorded prompt was rebuilt."""
-    record: BuildRecord | None = None
-    """The record of how the prompt of `call` was built."""
+    prompt: ShownPrompt
+    built: WorkingSet | None
+    """The working set; None: the prompt was sent."""
     summaries: dict[str, Any] | None = None
     """For an explanation: the summary in use, or the reason why no summary can be made, and until when that applies."""
     provider: int | None = None
@@ -117,59 +110,74 @@ class Preview(NamedTuple):
     """Messages of the prompt as they are sent: with media, if the model accepts media."""
     marked: bool = True
     """True if messages for Anthropic get marks for its prompt cache."""
-    entries: Sequence[Entry] = ()
-    """All live messages of the session, if they were read to rebuild past prompts; otherwise empty."""
-    departures: Mapping[int, Departure] = {}
-    """Model call at which each message in `PreviewRequest.trace` left the prompt, by `seq`. Messages that did not leave the prompt are
-    missing."""
-    before: SentPrompt | None = None
-    """With `PreviewRequest.compare`: the prompt that the same agent sent before this one; None if there is none."""
+    before: ShownPrompt | None = None
+    """With `PreviewRequest.explain`: the prompt that was sent before; None if there is none."""
     not_sent: str | None = None
-    """With `PreviewRequest.at_turn`, if no prompt of the turn could be rebuilt: the reason, and what was built instead."""
-
-    @property
-    def is_exact(self) -> bool | None:
-        """True if the rebuilt prompt equals the sent one; None if no recorded prompt was rebuilt."""
-        return self.call.hash.hex() == self.built.hash if self.call else None
+    """With `PreviewRequest.at_turn`, if no prompt of the turn is recorded: the reason, and what was built instead."""
 
     def explain(self) -> dict[str, Any]:
-        """Return an explanation of how the prompt was built.
-
-        For a past call, the explanation has the recorded budget, without its calculation from the model's context window.
-        """
-        explained = self.built.explain()
-        if self.record is not None:
-            arithmetic = {"input": self.record.input_budget, "system_and_tools": self.record.overhead}
-            kept = {name: explained["budget"][name] for name in ("conversation", "used", "counter")}
-            explained["budget"] = {**arithmetic, **kept}
-            recalled = self.record.describe_recalled()
-            explained |= {"recalled": recalled} if recalled else {}
+        """Return an explanation of how the prompt was built. That of a past call has no calculation from the model's context window."""
+        if self.built is not None:
+            explained = self.built.explain()
+        else:
+            record, recalled = self.prompt.record, describe_recorded(self.prompt.record)
+            explained = {
+                "strategy": {"strategy": record.strategy, **record.options},
+                "budget": {
+                    "input": record.input_budget,
+                    "system_and_tools": sum(record.overhead),
+                    "conversation": record.limit,
+                    "used": record.tokens,
+                },
+                "overhead": describe_overhead(record),
+                **({"recalled": recalled} if recalled else {}),
+                "frontier": record.frontier,
+                "compactions": [one.to_wire() for one in measure_compactions(record, list_decisions(record))],
+                "prefix": describe_prefix(*compare_prefix(self.before, self.prompt)),
+                "hash": self.prompt.hash,
+            }
         explained |= {"not_sent": self.not_sent} if self.not_sent else {}
         return explained | ({"summaries": self.summaries} if self.summaries else {})
 
 
+def compare_prefix(before: ShownPrompt | None, now: ShownPrompt) -> tuple[Prefix, PrefixBreak | None]:
+    """Return the common prefix of a prompt and the one before, and where it ends."""
+    if before is None:
+        return Prefix(0, None), None
+    pairs = zip(before.messages, now.messages, strict=False)
+    common = next((at for at, (old, new) in enumerate(pairs) if old.message != new.message), None)
+    shorter = min(len(before.messages), len(now.messages))
+    prefix = Prefix(shorter if common is None else common, len(before.messages))
+    return prefix, find_break(prefix, before.record, now.record)
+
+
 def to_context(found: Preview) -> Context:
     """Convert a preview to a `Context`, the form that callers of the library get."""
-    built = found.built
-    system, messages = to_dialect(built.request.dialect, found.sent, marked=found.marked)
+    prompt, built, record = found.prompt, found.built, found.prompt.record
+    system, messages = to_dialect(record.dialect, found.sent, marked=found.marked)
+    if built is not None:
+        counted = built.describe_count(found.provider)
+    else:
+        reported = prompt.call.prompt_tokens if prompt.call else 0
+        counted = MeasuredCount(reported or prompt.total_tokens, "provider" if reported else "estimate", 0.0)
     return Context(
         messages=messages,
-        conversation_tokens=built.tokens,
-        total_tokens=built.total_tokens,
-        budget=built.budget,
-        hash=built.hash,
-        decisions=built.list_decisions(),
+        conversation_tokens=record.tokens,
+        total_tokens=prompt.total_tokens,
+        budget=record.limit,
+        hash=prompt.hash if built is None else built.hash,
+        decisions=list_decisions(record),
         system=system,
         sources=_list_sources(found),
-        provider_count=built.describe_count(found.provider).to_wire(),
-        sent_hash=found.call.hash.hex() if found.call else None,
+        provider_count=counted.to_wire(),
+        sent_hash=prompt.call.hash.hex() if prompt.call else None,
     )
 
 
 def _list_sources(found: Preview) -> list[MessageSource]:
     """Return, for each message in the dialect's format, the log entries that the message comes from; an empty list for Gemini."""
-    sources = list_message_sources(found.built)
-    match found.built.request.dialect:
+    sources = list_message_sources(found.prompt)
+    match found.prompt.record.dialect:
         case "anthropic":
             return join_sources(sources, map_blocks(found.sent))
         case "gemini":

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, cast
 
 import msgspec
 
-from holdfast.context.build import PRIMING, WorkingSet
-from holdfast.context.explain import BuildRecord
-from holdfast.context.presence import map_blocks
-from holdfast.context.sources import MessageSource, list_message_sources
-from holdfast.domain.budget import Budget
+from holdfast.context.parts import PromptRecord, SentMessage, ShownPrompt
+from holdfast.context.presence import name_block
+from holdfast.domain.counting import TokenCounter
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry
 
 SectionName = Literal[
     "system",
@@ -33,7 +30,6 @@ SectionName = Literal[
     "recalled",
     "current",
     "added",
-    "other",
     "free",
     "unused",
     "tool_results",
@@ -48,7 +44,6 @@ SectionName = Literal[
 - `pins`, `head`, `tail`: pinned messages, older messages chosen by the strategy, the newest messages.
 - `recalled`: passages found by search. `current`: the current user message.
 - `added`: what Holdfast or the provider adds because the format requires it.
-- `other`: tokens of a recorded call whose sections are not known.
 - `free`: what the conversation may still take. `unused`: the rest of the input, which the strategy does not use.
 - `tool_results`, `safety`, `reply`: reserves for results of tools, for counting errors, and for the reply.
 """
@@ -71,7 +66,12 @@ class PromptPart(NamedTuple):
 
     message: Message
     section: SectionName
-    source: MessageSource
+    kind: str
+    """`entry` for a message of the log; otherwise the name of the block that Holdfast wrote."""
+    seqs: tuple[int, ...]
+    """First and last `seq` of the log entries that the message comes from; empty if there are none."""
+    verbatim: bool
+    """True if the message is exactly that of the log."""
     tokens: int
 
 
@@ -83,85 +83,50 @@ class DividedPrompt(NamedTuple):
     """Sections of the prompt and of the space that it leaves free, in order. Sections without tokens are left out."""
 
 
-def divide_prompt(built: WorkingSet, record: BuildRecord | None = None) -> DividedPrompt:
+def divide_prompt(prompt: ShownPrompt, count: TokenCounter) -> DividedPrompt:
     """Divide a prompt into sections.
 
-    The result depends on the state of the view, so call this before the view is updated again.
-
     Args:
-        built: the prompt.
-        record: the record of the model call whose prompt was rebuilt; None: the prompt was not sent. The tools of a past call are not
-            recorded, so their tokens are what the other parts leave of the recorded overhead.
+        prompt: the prompt.
+        count: counts the tokens of single messages.
     """
-    blocks = map_blocks(built.window)
-    sources = list_message_sources(built)
-    parts = tuple(
-        PromptPart(message, _choose_section(source, blocks), source, _count(built, message, entry))
-        for message, source, entry in zip(built.messages, sources, built.list_sources(), strict=True)
-    )
-    tools = built.overhead.tools
-    if record is not None:
-        tools = max(0, record.overhead - built.overhead + tools)
-    tokens: dict[SectionName, int] = {"tools": tools, "added": PRIMING}
+    record = prompt.record
+    parts = tuple(_make_part(record, one, count) for one in prompt.messages)
+    tokens: dict[SectionName, int] = {"tools": record.overhead[1], "added": record.overhead[3]}
     for part in parts:
         tokens[part.section] = tokens.get(part.section, 0) + part.tokens
-    input_budget = built.request.input_budget if record is None else record.input_budget
-    free = divide_rest(input_budget, sum(tokens.values()), built.budget - built.tokens, built.request.budget)
+    free = _divide_rest(record, sum(tokens.values()))
     return DividedPrompt(parts, _sort({**tokens, **free}, Counter(part.section for part in parts)))
 
 
-def divide_record(record: BuildRecord, total: int) -> tuple[PromptSection, ...]:
-    """Divide the prompt of a call that is not rebuilt, as far as its record knows the sections.
-
-    Args:
-        record: the record of the call.
-        total: tokens of the whole prompt.
-    """
-    known: dict[SectionName, int] = {"recalled": record.recalled_tokens}
-    known["other"] = max(0, total - record.recalled_tokens)
-    conversation = total - record.overhead - record.recalled_tokens
-    rest = divide_rest(record.input_budget, sum(known.values()), record.limit - conversation, None)
-    return _sort({**known, **rest}, {"other": record.messages})
+def _make_part(record: PromptRecord, one: SentMessage, count: TokenCounter) -> PromptPart:
+    message, part, seq = one
+    if seq is None:
+        seqs = (part.first, part.last) if part.first >= 0 else ()
+        return PromptPart(message, cast("SectionName", part.kind), part.kind, seqs, False, count.message(message))
+    section = cast("SectionName", name_block(record, part, seq))
+    return PromptPart(message, section, "entry", (seq, seq), not part.texts, count.message(message))
 
 
-def divide_rest(input_budget: int, used: int, free: int, budget: Budget | None) -> dict[SectionName, int]:
+def _divide_rest(record: PromptRecord, used: int) -> dict[SectionName, int]:
     """Divide the part of the context window that a prompt does not take.
 
     Args:
-        input_budget: maximum tokens of the prompt.
+        record: the record of the prompt.
         used: tokens of the prompt.
-        free: tokens that the conversation may still take.
-        budget: division of the model's context window; None: unknown. Its reserves are converted to the tokens of Holdfast's counter.
     """
-    left = max(0, input_budget - used)
-    free = max(0, min(free, left))
+    left = max(0, record.input_budget - used)
+    free = max(0, min(record.limit - record.tokens, left))
     rest: dict[SectionName, int] = {"free": free, "unused": left - free}
-    if budget is None:
+    if not record.reserves:
         return rest
-    reserves: tuple[tuple[SectionName, int], ...] = (
-        ("reply", budget.max_reply_tokens),
-        ("safety", budget.safety_headroom),
-        ("tool_results", budget.tool_result_headroom),
-    )
-    spare = max(0, int(budget.context_window / budget.scale) - max(input_budget, used))
-    for name, size in reserves:
-        rest[name] = min(spare, int(size / budget.scale))
-        spare -= rest[name]
+    window, *sizes = record.reserves
+    spare = max(0, window - max(record.input_budget, used))
+    for name, size in zip(("reply", "safety", "tool_results"), reversed(sizes), strict=True):
+        rest[cast("SectionName", name)] = min(spare, size)
+        spare -= min(spare, size)
     rest["unused"] += spare
     return rest
-
-
-def _choose_section(source: MessageSource, blocks: Mapping[int, str]) -> SectionName:
-    if source.kind == "entry":
-        return blocks.get(source.seqs[0], "tail")  # type: ignore[return-value]
-    return source.kind
-
-
-def _count(built: WorkingSet, message: Message, entry: Entry | None) -> int:
-    count = built.request.count
-    if entry is not None and message is entry.message and count.exact and count.factor == 1.0 and not message.media:
-        return entry.tokens
-    return count.message(message)
 
 
 def _sort(tokens: Mapping[SectionName, int], messages: Mapping[SectionName, int]) -> tuple[PromptSection, ...]:
@@ -241,8 +206,7 @@ def _iter_keyed(parts: Sequence[PromptPart]) -> Iterator[tuple[tuple[str, int, i
     """Yield a key that identifies the origin of each message, with the message's index."""
     seen = Counter[tuple[str, int]]()
     for at, part in enumerate(parts):
-        source = part.source
-        key = (source.kind, source.seqs[0] if source.kind == "entry" else -1)
+        key = (part.kind, part.seqs[0] if part.kind == "entry" else -1)
         yield (*key, seen[key]), at
         seen[key] += 1
 
@@ -250,11 +214,5 @@ def _iter_keyed(parts: Sequence[PromptPart]) -> Iterator[tuple[tuple[str, int, i
 def _describe_change(
     kind: Literal["added", "removed", "changed"], parts: Sequence[PromptPart], at: int
 ) -> PromptChange:
-    part, seqs = parts[at], get_seq_range(parts[at])
-    return PromptChange(kind, part.section, seqs, part.tokens, at)
-
-
-def get_seq_range(part: PromptPart) -> tuple[int, ...]:
-    """Return the first and the last `seq` of the log entries that a message comes from; empty if there are none."""
-    seqs = part.source.seqs
-    return (seqs[0], seqs[-1]) if seqs else ()
+    part = parts[at]
+    return PromptChange(kind, part.section, part.seqs, part.tokens, at)

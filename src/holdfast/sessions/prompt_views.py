@@ -1,7 +1,6 @@
 """Show one prompt of a session: its sections and messages, the difference from the previous one, and a mark for each message of the log.
 
-The prompt is that of a recorded model call, or the one that would be built now. Prompts that were sent are not stored, but rebuilt; see
-`holdfast.sessions.context_preview`. In a session that is too long to rebuild them, the record of the call says what is known.
+The prompt is that of a recorded model call, or the one that would be built now or with other settings.
 """
 
 from __future__ import annotations
@@ -14,65 +13,59 @@ import msgspec
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
 from holdfast.context.dialects import Dialect, check_dialect
-from holdfast.context.explain import BuildRecord, CompactionSize, Run, decode_record, describe_strategy
-from holdfast.context.fitting import adapt_messages
-from holdfast.context.presence import (
-    WRITTEN_LATER,
-    Excerpt,
-    Presence,
-    PromptContents,
-    State,
-    explain_absence,
+from holdfast.context.explain import (
+    Cause,
+    CompactionSize,
+    PrefixChange,
+    Run,
+    describe_strategy,
+    list_decisions,
+    measure_compactions,
 )
+from holdfast.context.fitting import adapt_messages
+from holdfast.context.parts import ShownPrompt, decode_record
+from holdfast.context.presence import Excerpt, Presence, PromptContents, State
 from holdfast.domain.media.parts import show_to_model
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
+from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.limits import EXPLAIN_REBUILT, EXPLAIN_REBUILT_TOKENS, PROMPT_CHANGES, PROMPT_LOG, PROMPT_TEXT_CHARS
 from holdfast.numbers import check_whole
-from holdfast.sessions.context_preview import RECENT_CALLS, rebuild_context
-from holdfast.sessions.message_explanations import ExplainedSession, can_rebuild, find_recalled, get_text
+from holdfast.sessions.context_preview import RECENT_CALLS, can_rebuild, find_context
+from holdfast.sessions.message_explanations import ExplainedSession, get_text
 from holdfast.sessions.model_calls import (
     CallId,
     CallPage,
     CallSummary,
     NumberedCall,
-    SenderFinder,
     choose_call,
     find_call,
     find_neighbours,
+    find_sender,
     list_calls,
     locate_call,
     parse_call_id,
     read_turn,
     summarize_call,
 )
-from holdfast.sessions.preview_objects import Preview, PreviewRequest, to_dialect
+from holdfast.sessions.past_prompts import find_previous, read_prompt
+from holdfast.sessions.preview_objects import PreviewRequest, compare_prefix, to_dialect
 from holdfast.sessions.prompt_sections import (
     FREE,
+    DividedPrompt,
     PromptDifference,
     PromptPart,
     PromptSection,
     SectionName,
     compare_prompts,
     divide_prompt,
-    divide_record,
-    get_seq_range,
 )
 from holdfast.wire.openai import to_chat_message
 
 NEXT: Final = "next"
 """Identifies the prompt that would be built now, in place of the id of a call."""
-_TOO_LONG: Final = (
-    f"prompts are rebuilt for sessions of up to {EXPLAIN_REBUILT:,} messages and {EXPLAIN_REBUILT_TOKENS:,} tokens; "
-    "this session is longer, so only the record of the call is shown"
-)
-_NO_PROMPT: Final = "the program made this call itself, so its prompt is not recorded"
-_UNKNOWN_SENDER: Final = "no agent and model of the current configuration has the settings with which it was sent"
-_REWOUND: Final = "the messages of this turn were removed by an edit or a rewind, so its prompt is not rebuilt"
-_RECORDED_BEFORE: Final = "before the recorded frontier: not sent verbatim, unless it was chosen or pinned"
-_RECORDED_AFTER: Final = "from the recorded frontier on: sent as a recent message, possibly shortened"
+_NOT_RECORDED: Final = "the program made this call itself, so its prompt is not recorded"
 
 
 class PromptQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,12 +80,15 @@ class PromptQuery(msgspec.Struct, frozen=True, kw_only=True):
     """True: use the responder that is passed, even if it is not the one that made the call."""
     dialect: Dialect | None = None
     """Also return the prompt as a request in the format of this provider."""
-    rebuild: bool = False
-    """True: rebuild the prompt even in a session that is too long for it. The whole log is read."""
     log_after: int | None = None
     """Mark the messages of the log after this `seq`; None: those around the end of the prompt."""
     log_limit: int = 0
     """Number of messages of the log to mark."""
+
+    @property
+    def is_custom(self) -> bool:
+        """True if other settings than those of the call are wanted."""
+        return self.other or self.strategy is not None or self.budget is not None
 
 
 class PromptMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -110,8 +106,8 @@ class PromptMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The message in the format of Chat Completions, without media data."""
 
 
-class SourceMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A message that a compaction replaces."""
+class MessageMark(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A message of the log, and how much of it a prompt contains."""
 
     seq: int
     turn_id: int
@@ -122,16 +118,12 @@ class SourceMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The first characters of the message; empty if it was erased."""
     shortened: bool
     """True if `text` is not the whole text."""
-
-
-class MessageMark(SourceMessage, frozen=True, gc=False, kw_only=True):
-    """A message of the log, and how much of it a prompt contains."""
-
     agent: str | None
     pinned: bool
     importance: float | None
     state: State
     decision: str
+    cause: Cause
     reason: str
     block: str | None
     excerpts: tuple[Excerpt, ...]
@@ -146,6 +138,8 @@ class CacheBreak(msgspec.Struct, frozen=True, gc=False):
     seq: int | None
     """`seq` of its log entry; null if it has none."""
     why: str
+    change: PrefixChange
+    """The same for programs."""
 
 
 class PromptView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -165,15 +159,15 @@ class PromptView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     next: str | None
     """Ids of the calls before and after this one."""
     exact: bool | None
-    """True if the rebuilt prompt equals the sent one, false if not; null if it was not sent or not rebuilt."""
+    """True if these are exactly the messages that were sent, false if something was erased since; null if it was not sent or not recorded."""
     differences: tuple[str, ...]
-    """If `exact` is false: what is known about the differences from the prompt that was sent."""
-    not_rebuilt: str | None
-    """Why the prompt is not the one that was sent; null if it is, or if it was not sent."""
+    """If `exact` is false: what differs from the prompt that was sent."""
+    not_recorded: str | None
+    """Why the prompt is not known; null if it is."""
     agent: str | None
     model: str
     strategy: dict[str, Any] | None
-    """The strategy and its options; null if they are not known."""
+    """The strategy and its options; null if the prompt is not known."""
     tokens: int
     """Tokens of the conversation; 0 if they are not known."""
     total_tokens: int
@@ -184,7 +178,7 @@ class PromptView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Tokens of all `sections`: the context window that is used, as Holdfast counts tokens."""
     sections: tuple[PromptSection, ...]
     messages: tuple[PromptMessage, ...]
-    """Messages of the prompt; empty if it was not rebuilt."""
+    """Messages of the prompt; empty if it is not known."""
     compactions: tuple[CompactionSize, ...]
     recalled: tuple[str, ...]
     decisions: tuple[Run, ...]
@@ -201,20 +195,6 @@ class PromptView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Messages of the log with their marks, in order."""
     log_messages: int
     """Number of entries of the log, including those that are not marked here."""
-
-
-class _Target(NamedTuple):
-    """The prompt to show."""
-
-    call: NumberedCall | None
-    of_turn: Sequence[NumberedCall]
-    """All calls of the turn of `call`."""
-    record: BuildRecord | None
-    responder: Responder
-    custom: bool
-    """True if other settings than the recorded ones are wanted."""
-    unknown: str | None
-    """Why the prompt cannot be rebuilt; None if it can be."""
 
 
 class PromptedSession(ExplainedSession):
@@ -238,7 +218,7 @@ class PromptedSession(ExplainedSession):
         if after is not None:
             turn_id, number = parse_call_id(after, "after")
             last = (await find_call(store, self.ref, turn_id, None)).id if number is None else CallId(turn_id, number)
-        return await list_calls(self._engine, session, self.responder, limit=limit, after=last, descending=descending)
+        return await list_calls(self._engine, session, limit=limit, after=last, descending=descending)
 
     async def prompt(
         self,
@@ -249,7 +229,6 @@ class PromptedSession(ExplainedSession):
         dialect: Dialect | None = None,
         log_limit: int = 0,
         log_after: int | None = None,
-        rebuild: bool = False,
     ) -> PromptView:
         """Show the prompt of a model call: its sections and messages, and the difference from the prompt before. No model is called.
 
@@ -259,7 +238,6 @@ class PromptedSession(ExplainedSession):
             dialect: also return the prompt as a request in the format of this provider.
             log_limit: number of messages of the log to mark: how much of each the prompt contains.
             log_after: mark the messages after this `seq`; None: those around the frontier of the prompt.
-            rebuild: True: rebuild the prompt even in a session that is too long for it, by reading the whole log.
 
         Raises:
             SessionNotFound, CallNotFound: the session does not exist, or it has no such call.
@@ -271,7 +249,6 @@ class PromptedSession(ExplainedSession):
             strategy=strategy,
             budget=budget,
             dialect=dialect,
-            rebuild=rebuild,
             log_after=log_after,
             log_limit=log_limit,
         )
@@ -298,182 +275,178 @@ async def view_prompt(engine: Engine, ref: SessionRef, responder: Responder, wan
     if wanted.dialect is not None:
         check_dialect(wanted.dialect)
     session = await engine.store.get(ref)
-    senders = SenderFinder(engine.roster, session, responder)
-    target = await _find_target(engine, session, responder, wanted, senders)
+    one: NumberedCall | None = None
+    of_turn: Sequence[NumberedCall] = ()
+    if wanted.id != NEXT:
+        turn_id, number = parse_call_id(wanted.id)
+        of_turn = await read_turn(engine.store, ref, turn_id)
+        one = choose_call(of_turn, ref, turn_id, number)
+    found = await _find_prompt(engine, session, responder, wanted, one)
     before = after = None
-    if target.call is not None:
-        before, after = await find_neighbours(engine.store, ref, target.of_turn, target.call.id)
+    if one is not None:
+        before, after = await find_neighbours(engine.store, ref, of_turn, one.id)
     elif newest := await engine.store.calls(ref, start=0, limit=1):
         before = (await find_call(engine.store, ref, newest[0].turn_id, None)).id
-    target, found = await _rebuild(engine, session, target)
-    log = await _read_log(engine, ref, target, found, wanted)
-    compared = await _locate_compared(engine, ref, target, found.before.call) if found and found.before else None
+    compared = await _locate(engine, ref, found.before) if found.before else None
+    log = await _read_log(engine, ref, found.prompt, wanted) if found.prompt else ()
     base: dict[str, Any] = {
         "session_id": ref.id,
         "version": session.version,
-        "id": str(target.call.id) if target.call else NEXT,
-        "call": await run_cpu(summarize_call, target.call, senders, long=False) if target.call else None,
-        "turn_calls": len(target.of_turn),
+        "id": str(one.id) if one else NEXT,
+        "call": summarize_call(one) if one else None,
+        "turn_calls": len(of_turn),
         "previous": str(before) if before else None,
         "next": str(after) if after else None,
-        "agent": target.responder.agent_name,
-        "model": target.call.call.model if target.call and not target.custom else target.responder.llm.model,
+        "agent": found.responder.agent_name,
+        "model": one.call.model if one and not wanted.is_custom else found.responder.llm.model,
         "before": str(compared) if compared else None,
         "log_messages": session.tail.next_seq,
     }
-    if found is None:
-        return await run_cpu(lambda: PromptView(**base, **_show_record(target, log)))
-    return await run_cpu(lambda: PromptView(**base, **_show_rebuilt(ref, target, found, log, wanted)))
+    return await run_cpu(lambda: PromptView(**base, **_show_prompt(found, log, wanted)))
 
 
-async def _find_target(
-    engine: Engine, session: Session, responder: Responder, wanted: PromptQuery, senders: SenderFinder
-) -> _Target:
-    custom = wanted.other or wanted.strategy is not None or wanted.budget is not None
-    is_short = can_rebuild(session)
-    if wanted.id == NEXT:
-        one = record = None
-        of_turn: Sequence[NumberedCall] = ()
-        sender = None if wanted.other else await find_sender(engine, session, responder)
+class _Found(NamedTuple):
+    """The prompt to show."""
+
+    prompt: ShownPrompt | None
+    """None: it is not recorded."""
+    before: ShownPrompt | None
+    """The prompt with which it is compared."""
+    responder: Responder
+    strategy: dict[str, Any] | None
+
+
+async def _find_prompt(
+    engine: Engine, session: Session, responder: Responder, wanted: PromptQuery, one: NumberedCall | None
+) -> _Found:
+    """Return the prompt to show, and the one before of the same agent and settings."""
+    store, ref = engine.store, session.ref
+    if one is None:
+        sender = responder if wanted.other else await find_last_sender(engine, session, responder)
     else:
-        turn_id, number = parse_call_id(wanted.id)
-        of_turn = await read_turn(engine.store, session.ref, turn_id)
-        one = choose_call(of_turn, session.ref, turn_id, number)
         record = decode_record(one.call.build) if one.call.through >= 0 else None
-        sender = None if wanted.other else senders.find(one.call, record)
-    if custom and not is_short and not wanted.rebuild:
+        sender = (record and not wanted.other and find_sender(engine.roster, session, record)) or responder
+    if one is not None and not wanted.is_custom:
+        prompt = await read_prompt(store, ref, one.call)
+        if prompt is None:
+            return _Found(None, None, sender, None)
+        last = await find_previous(store, ref, one.call.view, one.call)
+        strategy = {"strategy": prompt.record.strategy, **prompt.record.options}
+        if sender.context == prompt.record.settings:
+            strategy = describe_strategy(sender.strategy)
+        return _Found(prompt, await read_prompt(store, ref, last) if last else None, sender, strategy)
+    if wanted.is_custom and not can_rebuild(session):
         raise InvalidRequest(
             f"other settings are tried for sessions of up to {EXPLAIN_REBUILT:,} messages and {EXPLAIN_REBUILT_TOKENS:,} "
-            "tokens; this one is longer, so set rebuild to true to read the whole log",
-            param="rebuild",
+            "tokens; this one is longer",
+            param="strategy",
         )
-    chosen = engine.roster.with_request(sender or responder, wanted.strategy, wanted.budget)
-    unknown = None
-    if one is not None and not custom:
-        if record is None:
-            unknown = _NO_PROMPT
-        elif not (is_short or wanted.rebuild):
-            unknown = _TOO_LONG
-        elif sender is None:
-            unknown = _UNKNOWN_SENDER
-    return _Target(one, of_turn, record, chosen, custom, unknown)
-
-
-async def _locate_compared(engine: Engine, ref: SessionRef, target: _Target, call: ModelCall) -> CallId | None:
-    """Return the position of the call with which a prompt is compared; None if it is not recorded any more."""
-    is_same_turn = target.call is not None and target.call.id.turn_id == call.turn_id
-    return locate_call(target.of_turn if is_same_turn else await read_turn(engine.store, ref, call.turn_id), call)
-
-
-async def find_sender(engine: Engine, session: Session, responder: Responder, turn_id: int | None = None) -> Responder:
-    """Return the responder that made the newest call of a session, or of a turn; `responder` if that is not known."""
-    senders = SenderFinder(engine.roster, session, responder)
-    recent = await engine.store.calls(session.ref, limit=RECENT_CALLS, turn_id=turn_id)
-    known = ((call, decode_record(call.build)) for call in recent if call.through >= 0)
-    return next((found for call, record in known if (found := senders.find(call, record))), responder)
-
-
-async def _rebuild(engine: Engine, session: Session, target: _Target) -> tuple[_Target, Preview | None]:
-    """Rebuild the prompt. Return None, and the target with the reason, if it cannot be rebuilt."""
-    if target.unknown:
-        return target, None
-    one, responder = target.call, target.responder
+    chosen = engine.roster.with_request(sender, wanted.strategy, wanted.budget)
     look = PreviewRequest(
-        responder=responder,
-        settings=responder.context,
-        dialect=target.record.dialect if target.record else responder.llm.dialect,
+        responder=chosen,
+        settings=chosen.context,
+        dialect=chosen.llm.dialect,
         at_turn=one.id.turn_id if one else None,
-        call=one.id.number if one else None,
         through=one.call.through if one and one.call.through >= 0 else None,
-        use_recorded=False,
         touch=False,
-        explain=one is None and can_rebuild(session),
-        compare=True,
+        explain=one is None,
     )
-    try:
-        return target, await rebuild_context(engine, session.ref, look)
-    except InvalidRequest:
-        if one is None or target.record is None:
-            raise
-        return target._replace(unknown=_REWOUND), None  # the log has no live message of the turn any more
+    made = await find_context(engine, ref, look)
+    before = made.before
+    if one is not None and (last := await find_previous(store, ref, chosen.view_key, one.call)) is not None:
+        before = await read_prompt(store, ref, last)
+    assert made.built is not None, "the prompt was built"
+    return _Found(made.prompt, before, chosen, describe_strategy(made.built.request.strategy))
 
 
-async def _read_log(
-    engine: Engine, ref: SessionRef, target: _Target, found: Preview | None, wanted: PromptQuery
-) -> Sequence[Entry]:
+async def find_last_sender(
+    engine: Engine, session: Session, responder: Responder, turn_id: int | None = None
+) -> Responder:
+    """Return the responder that made the newest call of a session, or of a turn; `responder` if that is not known."""
+    for call in await engine.store.calls(session.ref, limit=RECENT_CALLS, turn_id=turn_id):
+        record = decode_record(call.build) if call.through >= 0 else None
+        if record is not None and (found := find_sender(engine.roster, session, record)) is not None:
+            return found
+    return responder
+
+
+async def _locate(engine: Engine, ref: SessionRef, prompt: ShownPrompt) -> CallId | None:
+    """Return the position of the call of a prompt."""
+    assert prompt.call is not None, "the prompt was sent"
+    return locate_call(await read_turn(engine.store, ref, prompt.call.turn_id), prompt.call)
+
+
+async def _read_log(engine: Engine, ref: SessionRef, prompt: ShownPrompt, wanted: PromptQuery) -> Sequence[Entry]:
     """Return the messages of the log to mark: those after a `seq`, or those around the beginning of the prompt's tail."""
     if not wanted.log_limit:
         return ()
     if wanted.log_after is not None:
-        check_whole(wanted.log_after, "log_after", -1)
         start = wanted.log_after + 1
     else:
-        frontier = target.record.frontier if target.record else 0
-        frontier = found.built.view.frontier if found else frontier
-        through = found.built.through if found else target.call.call.through if target.call else -1
-        start = frontier - wanted.log_limit // 2 if frontier else through + 1 - wanted.log_limit
+        frontier, last = prompt.record.frontier, prompt.record.end[0]
+        start = frontier - wanted.log_limit // 2 if frontier else last + 1 - wanted.log_limit
     return await engine.store.entries(ref, start=max(0, start), limit=wanted.log_limit, retired=True)
 
 
-# -- a prompt that was rebuilt ---------------------------------------------------
+# -- showing a prompt ----------------------------------------------------------------
 
 
-def _show_rebuilt(
-    ref: SessionRef, target: _Target, found: Preview, log: Sequence[Entry], wanted: PromptQuery
-) -> dict[str, Any]:
-    built, before = found.built, found.before
-    prompt = divide_prompt(built, found.record)
-    contents = PromptContents(built, find_recalled(found.record, ref))
+def _show_prompt(found: _Found, log: Sequence[Entry], wanted: PromptQuery) -> dict[str, Any]:
+    prompt, before = found.prompt, found.before
+    if prompt is None:
+        nothing: dict[str, Any] = dict.fromkeys(("differences", "sections", "messages", "compactions", "recalled"), ())
+        nothing |= dict.fromkeys(("decisions", "log"), ()) | dict.fromkeys(("exact", "strategy", "difference"))
+        nothing |= dict.fromkeys(("tokens", "budget", "total_tokens", "window"), 0)
+        return {**nothing, "not_recorded": _NOT_RECORDED, "broken": None, "request": None}
+    record, count = prompt.record, found.responder.llm.counter
+    divided, decisions = divide_prompt(prompt, count), list_decisions(record)
+    earlier = divide_prompt(before, count) if before else None
+    broken = compare_prefix(before, prompt)[1]
+    contents = PromptContents(prompt)
     return {
-        "exact": found.is_exact,
-        "differences": () if found.is_exact is not False else tuple(_iter_differences(found)),
-        "not_rebuilt": None if target.custom else found.not_sent,
-        "strategy": describe_strategy(built.request.strategy),
-        "tokens": built.tokens,
-        "budget": built.budget,
-        **_measure(prompt.sections),
-        "messages": tuple(map(_show_message, prompt.parts)),
-        "compactions": tuple(built.list_compactions()),
-        "recalled": found.record.recalled if found.record else built.recalled.ids if built.recalled else (),
-        "decisions": tuple(built.list_decisions()),
-        "difference": compare_prompts(before.prompt.parts, prompt.parts, limit=PROMPT_CHANGES) if before else None,
-        "broken": CacheBreak(*built.broken) if before and built.broken else None,
-        "request": _convert(found, target.responder, wanted.dialect) if wanted.dialect else None,
+        "exact": prompt.is_exact,
+        "differences": tuple(_iter_differences(prompt)),
+        "not_recorded": None,
+        "strategy": found.strategy,
+        "tokens": record.tokens,
+        "budget": record.limit,
+        **_measure(divided),
+        "messages": tuple(map(_show_message, divided.parts)),
+        "compactions": tuple(measure_compactions(record, decisions)),
+        "recalled": record.recalled,
+        "decisions": tuple(decisions),
+        "difference": compare_prompts(earlier.parts, divided.parts, limit=PROMPT_CHANGES) if earlier else None,
+        "broken": CacheBreak(*broken) if broken else None,
+        "request": _convert(prompt, found.responder, wanted.dialect) if wanted.dialect else None,
         "log": tuple(_mark(entry, contents.find_presence(entry)) for entry in log),
     }
 
 
-def _iter_differences(found: Preview) -> Iterator[str]:
-    """Yield what is known about the differences between a rebuilt prompt and the one that was sent."""
-    built, record = found.built, found.record
-    assert record is not None, "only prompts of recorded calls are compared"
-    shown = [entry for entry in found.entries if entry.seq <= built.through]
-    known = built.request.introduction.ids if built.request.introduction else ()
-    rebuilt = len(built.recalled.items) if built.recalled else 0
-    if (missing := len(record.recalled) - rebuilt) > 0:
-        yield f"recalled passages whose text is not recorded: {missing:,}"
-    if changed := {*record.known}.difference(known):
-        yield f"introduced memories that were changed or deleted since: {len(changed):,}"
-    if erased := sum(entry.erased for entry in shown):
+def _iter_differences(prompt: ShownPrompt) -> Iterator[str]:
+    """Yield what differs between a prompt and the one that was sent."""
+    if prompt.is_exact is not False:
+        return
+    if erased := sum(entry.erased for entry in prompt.entries.values()):
         yield f"erased messages: {erased:,}"
-    if pinned := sum(entry.pinned for entry in shown):
-        yield f"pinned messages, for which the log does not say when they were pinned: {pinned:,}"
-    if len(built.messages) != record.messages:
-        yield f"messages: {len(built.messages):,} here, {record.messages:,} in the prompt that was sent"
-    yield "perhaps a changed system prompt, or messages that were edited or unpinned: the log does not record these"
+    places = {part for _, part, _ in prompt.messages}
+    if missing := sum(number not in prompt.texts for part in places for number in part.texts):
+        yield f"texts that were deleted with the messages or memories that they quote: {missing:,}"
+    if any(part.kind == "system" and not part.texts for part in places):
+        yield "a system message with values of temp: keys, which are never stored"
 
 
-def _measure(sections: Sequence[PromptSection]) -> dict[str, Any]:
+def _measure(divided: DividedPrompt) -> dict[str, Any]:
+    sections = divided.sections
     total = sum(one.tokens for one in sections if one.name not in FREE)
-    return {"sections": tuple(sections), "total_tokens": total, "window": sum(one.tokens for one in sections)}
+    return {"sections": sections, "total_tokens": total, "window": sum(one.tokens for one in sections)}
 
 
 def _show_message(part: PromptPart) -> PromptMessage:
     return PromptMessage(
         section=part.section,
-        kind=part.source.kind,
-        seqs=get_seq_range(part),
-        verbatim=part.source.verbatim,
+        kind=part.kind,
+        seqs=part.seqs,
+        verbatim=part.verbatim,
         tokens=part.tokens,
         message=to_chat_message(_without_media(part.message)),
     )
@@ -484,13 +457,12 @@ def _without_media(message: Message) -> Message:
     return show_to_model(message, ()) if message.media else message
 
 
-def _convert(found: Preview, responder: Responder, dialect: Dialect) -> dict[str, Any]:
+def _convert(prompt: ShownPrompt, responder: Responder, dialect: Dialect) -> dict[str, Any]:
     """Return a prompt as the fields of a request to a provider, without media data."""
-    built = found.built
-    messages = [*map(_without_media, built.messages)]
-    if dialect not in {"openai", built.request.dialect}:
-        rest = adapt_messages(messages[built.leading :], dialect, built.request.marker)
-        messages = [*messages[: built.leading], *rest]
+    record, messages = prompt.record, [_without_media(one.message) for one in prompt.messages]
+    if dialect not in {"openai", record.dialect}:
+        leading = len(record.leading)
+        messages = [*messages[:leading], *adapt_messages(messages[leading:], dialect, record.marker)]
     marked = responder.llm.params.get("cache_control") is not False
     system, sent = to_dialect(dialect, messages, marked=marked)
     match dialect:
@@ -500,44 +472,6 @@ def _convert(found: Preview, responder: Responder, dialect: Dialect) -> dict[str
             return {"systemInstruction": system, "contents": sent} if system else {"contents": sent}
         case _:
             return {"messages": sent}
-
-
-# -- a prompt of which only the record is known ----------------------------------
-
-
-def _show_record(target: _Target, log: Sequence[Entry]) -> dict[str, Any]:
-    assert target.call is not None, "only prompts of recorded calls are not rebuilt"
-    call, record = target.call.call, target.record
-    total = call.prompt_tokens
-    sections = divide_record(record, total) if record else ()
-    return {
-        "exact": None,
-        "differences": (),
-        "not_rebuilt": target.unknown,
-        "strategy": {"strategy": record.strategy, **(record.options or {})} if record and record.strategy else None,
-        "tokens": max(0, total - record.overhead - record.recalled_tokens) if record else 0,
-        "budget": record.limit if record else 0,
-        **_measure(sections),
-        "messages": (),
-        "compactions": (),
-        "recalled": record.recalled if record else (),
-        "decisions": (),
-        "difference": None,
-        "broken": None,
-        "request": None,
-        "log": tuple(_mark(entry, _guess_presence(entry, call, record)) for entry in log) if record else (),
-    }
-
-
-def _guess_presence(entry: Entry, call: ModelCall, record: BuildRecord) -> Presence:
-    """Return what the record of a call says about a message: whether it was before the frontier, after it, or written later."""
-    if (absence := explain_absence(entry)) is not None:
-        return absence
-    if entry.seq > call.through:
-        return WRITTEN_LATER
-    if entry.seq >= record.frontier:
-        return Presence("whole", "kept", _RECORDED_AFTER, "tail")
-    return Presence("no", "evicted", _RECORDED_BEFORE)
 
 
 def _mark(entry: Entry, presence: Presence) -> MessageMark:

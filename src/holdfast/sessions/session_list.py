@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.context.explain import decode_record
+from holdfast.context.parts import decode_record
 from holdfast.domain.session import Session
 from holdfast.engine.engine import Engine
 from holdfast.errors import HoldfastError

@@ -136,15 +136,17 @@ async def read_log(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Ses
 
 
 async def read_calls(store: Store, session: Session) -> list[ModelCall]:
-    """Return all model calls of a session, oldest first.
+    """Return all model calls of a session, oldest first. The first one has the texts of all prompts.
 
     The newest calls are read in one query. If there are more, all calls are read turn by turn.
     """
-    found = await store.calls(session.ref, limit=PAGE)
-    if len(found) < PAGE:
-        return list(reversed(found))
-    turns = range(session.turns)
-    return [call for turn in turns for call in reversed(await store.calls(session.ref, limit=PAGE, turn_id=turn))]
+    found = list(reversed(await store.calls(session.ref, limit=PAGE)))
+    if len(found) >= PAGE:
+        turns = range(session.turns)
+        found = [call for turn in turns for call in reversed(await store.calls(session.ref, limit=PAGE, turn_id=turn))]
+    if found and (texts := await store.prompt_texts(session.ref)):
+        found[0] = msgspec.structs.replace(found[0], texts=texts)
+    return found
 
 
 async def _list_artifacts(store: Store, ref: SessionRef) -> list[Artifact]:

@@ -138,7 +138,7 @@ class OpenTurn:
     @property
     def sources(self) -> list[MessageSource]:
         """For each of `messages`, the log entries that the message comes from. `next` replaces this list."""
-        return join_sources(list_message_sources(self.working_set), self._groups)
+        return join_sources(list_message_sources(self.working_set.show()), self._groups)
 
     def add(self, message: Sendable, *, usage: Any = None, origin: Any = None) -> None:
         """Add a message to the turn: a reply, a tool result or a note.

@@ -20,7 +20,6 @@ import msgspec
 
 from holdfast import faults
 from holdfast.agents import Responder
-from holdfast.context.explain import encode_record
 from holdfast.domain.budget import step_down
 from holdfast.domain.session import ModelCall, Session
 from holdfast.errors import (
@@ -176,7 +175,9 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
             turn.request.responder.llm, built.total_tokens, tokens.prompt_tokens
         )
     turn.engine.activity.count_call(turn.session, built, tokens)
-    record = built.to_record(turn.request.responder.context)
+    responder, warm = turn.request.responder, turn.engine.warm.get(turn.request.ref)
+    record, texts = built.encode_record(responder.context, responder.agent_name)
+    stored = () if warm is None else warm.texts
     return _make_record(
         turn,
         model,
@@ -184,7 +185,9 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
         through=built.through,
         view=turn.key,
         hash=bytes.fromhex(built.hash),
-        build=encode_record(record),
+        build=record,
+        built_at=built.version,
+        texts=tuple([text for text in texts if text.id not in stored]),
     )
 
 

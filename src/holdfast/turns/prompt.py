@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -162,6 +163,7 @@ async def _build(turn: Turn, session: Session) -> WorkingSet:
     if found is None:
         found = await build_from_store(turn.engine, session, made, key, cached=not turn.branched)
     built = found.built
+    built.version = found.session.version
     turn.remember(key, built, found.saved, found.session.version)
     turn.working_set = built
     return built
@@ -270,7 +272,7 @@ async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingS
     if as_chat and await run_cpu(tracker.are_plain, built.messages, are_plain, long=many):
         return built.messages
     limits = engine.roster.find_profile(llm, engine.clock())
-    prepared = await prepare_for_model(engine.store, ref, built, limits, as_chat=as_chat)
+    prepared = await prepare_for_model(engine.store, ref, built.messages, built.list_sources, limits, as_chat=as_chat)
     return await run_cpu(_drop_foreign, llm, prepared, long=many) if as_chat else prepared
 
 
@@ -326,11 +328,18 @@ def make_request(
             *make_tool_instructions(responder, body.get("tools") or ()),
         ),
         dialect=request.dialect or base.dialect,
+        unstored=instruction[-1:] if responder.agent and _uses_temp(responder.agent.instruction) else (),
         recall=recall or base.recall,
         introduction=introduction,
         marker=marker,
     )
     return made if strategy.perspective is None else made.with_marker(marker)
+
+
+@lru_cache(maxsize=256)
+def _uses_temp(instruction: str | None) -> bool:
+    """Return True if an agent's instruction contains values of `temp:` keys, which are never stored."""
+    return bool(instruction) and any(key.startswith(TEMP) for key in parse_template(instruction or "").keys)
 
 
 def add_tools(responder: Responder, fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -540,8 +549,6 @@ async def introduce_memories(
     engine: Engine,
     session: Session,
     responder: Responder,
-    *,
-    only: Container[str] | None = None,
 ) -> Introduction | None:
     """Return the promoted memories of the session's user, the agent and the app, for a prompt; None if there are none.
 
@@ -551,7 +558,6 @@ async def introduce_memories(
         engine: the engine of the store.
         session: the session as last read.
         responder: the agent with its model.
-        only: ids of the memories that a past prompt had; None: all memories.
     """
     recalls = responder.recalls.get("memory")
     if recalls is None or not recalls.budget:
@@ -564,6 +570,6 @@ async def introduce_memories(
         return None
     # Use the model's own window, not the calibrated one, which would change the block within a session.
     room = min(PROMOTED_TOKENS, responder.llm.compute_budget(None).input // SHARE)
-    memories = [one for some in found for one in some.memories if only is None or one.id in only]
+    memories = [one for some in found for one in some.memories]
     marker = await engine.markers.derive(session)
     return make_introduction(memories, session.created_at, room, responder.llm.counter, marker=marker)

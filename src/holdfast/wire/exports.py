@@ -11,7 +11,7 @@ import binascii
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, cast, get_args
+from typing import Annotated, Any, Final, cast, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -24,7 +24,7 @@ from holdfast.domain.medium import KINDS, Kind
 from holdfast.domain.messages import DIGEST_SIZE, NOTE, Message, Part
 from holdfast.domain.origins import Origin, copy_origins, is_valid_ranges
 from holdfast.domain.record import PutRecord, encode_record_value
-from holdfast.domain.session import EndReason, Entry, ModelCall, Session, Usage
+from holdfast.domain.session import EndReason, Entry, ModelCall, PromptText, Session, Usage
 from holdfast.durations import LATEST_TIME
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import METADATA_BYTES
@@ -60,7 +60,14 @@ def export_call(call: ModelCall) -> dict[str, Any]:
     """Convert a model call to the JSON object that exports contain. The record of how the prompt was built is opaque, in base64."""
     data: dict[str, Any] = {"model": call.model, **{name: getattr(call, name) for name in _OF_A_CALL}}
     data |= {"through": call.through, "view": call.view}
-    return {**data, "hash": call.hash.hex(), "build": base64.b64encode(call.build).decode()}
+    data |= {"hash": call.hash.hex(), "build": base64.b64encode(call.build).decode()}
+    return {**data, "texts": [_export_text(text) for text in call.texts]} if call.texts else data
+
+
+def _export_text(text: PromptText) -> dict[str, Any]:
+    data: dict[str, Any] = {"id": f"{text.id:016x}", "data": text.data.decode()}
+    data |= {} if text.source is None else {"source": text.source}
+    return data if text.first < 0 else {**data, "first": text.first, "last": text.last}
 
 
 MEDIA_LISTS: Final[Mapping[str, Kind]] = {"images": "image", "videos": "video", "audios": "audio", "files": "file"}
@@ -232,7 +239,8 @@ def _parse_call(data: Any, where: str) -> ModelCall:
     for name in ("model", "view", "hash", "build"):
         if not isinstance(data.get(name, ""), str) or (name == "model" and not data.get(name)):
             raise InvalidRequest(f"{where}.{name} must be a string", param=f"{where}.{name}")
-    numbers = {name: _parse_count(data, name, where) for name in _OF_A_CALL}
+    numbers: dict[str, Any] = {name: _parse_count(data, name, where) for name in _OF_A_CALL}
+    texts = tuple(_parse_text(one, f"{where}.texts[{at}]") for at, one in enumerate(get_list(data, "texts")))
     through = _parse_count(data, "through", where, low=-1) if "through" in data else -1
     try:
         hash_ = bytes.fromhex(data.get("hash", ""))
@@ -240,8 +248,26 @@ def _parse_call(data: Any, where: str) -> ModelCall:
     except (ValueError, binascii.Error) as exc:
         raise InvalidRequest(f"{where}: hash must be hexadecimal, and build base64: {exc}", param=where) from exc
     return ModelCall(
-        model=data["model"], **numbers, through=through, view=data.get("view", ""), hash=hash_, build=build
+        model=data["model"], **numbers, through=through, view=data.get("view", ""), hash=hash_, build=build, texts=texts
     )
+
+
+def _parse_text(data: Any, where: str) -> PromptText:
+    """Return a text of prompts. Raise `InvalidRequest` if it is not one."""
+    try:
+        text = msgspec.convert(data, _ExportedText)
+        msgspec.json.decode(text.data, type=str | Message | list[Any])
+        return PromptText(int(text.id, 16), text.data.encode(), text.source, text.first, text.last)
+    except (ValueError, msgspec.MsgspecError) as exc:
+        raise InvalidRequest(f"{where} is not a text of a prompt: {exc}", param=where) from exc
+
+
+class _ExportedText(msgspec.Struct):
+    id: Annotated[str, msgspec.Meta(pattern="^[0-7][0-9a-f]{15}$")]
+    data: str
+    source: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
+    first: Annotated[int, msgspec.Meta(ge=-1)] = -1
+    last: Annotated[int, msgspec.Meta(ge=-1)] = -1
 
 
 def _parse_digest(value: Any, where: str) -> bytes:

@@ -250,7 +250,9 @@ class ExportedCall(CallFields, frozen=True, kw_only=True):
     hash: str
     """Hash of the messages that were sent, hexadecimal."""
     build: str
-    """Opaque record of how the prompt was built, base64."""
+    """Opaque record of the parts of the prompt, base64."""
+    texts: list[JsonObject] | UnsetType = UNSET
+    """Texts of the session's prompts that are no messages of the log. The first call has them."""
 
 
 SchemaVersion = Annotated[int, json_schema(description="version of the export format", minimum=1)]

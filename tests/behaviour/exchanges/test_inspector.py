@@ -172,7 +172,7 @@ async def test_odd_contents_and_addresses(x: Exchange) -> None:
     for path in ("sessions/s?go=3", "sessions/s?go=3&view=raw", "sessions/s?go=99", "sessions/s/messages/1/raw", "sessions/s/messages/9/raw", "sessions/s/export?format=markdown"):  # fmt: skip
         await x.get(f"/inspect/{path}")
     await x.served.http.post("/v1/sessions/s/messages", json={"messages": [result("c3", "{}"), assistant("There, " * 200)]})  # fmt: skip
-    for path in ("forgotten", "forgotten?q=brief", "forgotten?seq=0", "forgotten?q=there", "compactions?block=digest", "prompt?call=7"):  # fmt: skip
+    for path in ("forgotten", "forgotten?q=brief", "forgotten?seq=0", "forgotten?q=there", "prompt?call=7"):  # fmt: skip
         await x.page(f"/inspect/sessions/s/{path}")
     for path in ("sessions?q=" + "q" * 8_001, "memories?scope=agent", "memories?scope=app&q=a&status=rejected", "memories?scope=app&q=a&status=quarantined", "playground?session_id=none&agent=c+d&budget=900&strategy=digest", "agents/c%20d", "sessions/gone", "sessions/s/messages/99", "sessions/s/messages/x", "sessions/s/prompt?strategy=best", "sessions/s/artifacts/gone.md", "sessions/s/media/0/0", "memories/mem_0", "keys/none", "sessions?sort=colour", "nowhere"):  # fmt: skip
         await x.page(f"/inspect/{path}")

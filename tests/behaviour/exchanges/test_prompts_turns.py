@@ -43,8 +43,6 @@ async def test_calls_and_their_prompts(x: Exchange) -> None:
     await x.get("/v1/sessions/s/calls/6", log_limit=3, log_after=-1, dialect="anthropic")
     await x.get("/v1/sessions/s/calls/6", strategy="token_window", budget=200)
     await x.get("/v1/sessions/s/calls/next", agent="few")
-    for block in ("digest", "facts"):
-        await x.get("/v1/sessions/s/calls/8", block=block, limit=2, after=2)
     for options in (
         {},
         {"strategy": "token_window", "budget": 250},

@@ -164,20 +164,6 @@ async def test_wrong_arguments_are_named(
             await session.prompt(call_id, **options)
 
 
-@through("rest")
-async def test_a_digest_is_compared_with_the_messages_it_replaces(world: World) -> None:
-    async with world.open("context: {strategy: digest, budget: 400}", script=reply) as hf:
-        session, _ = await run(hf)
-        view = await session.prompt("next", block="digest", limit=3)
-        assert (view["kind"], len(view["sources"]), view["has_more"]) == ("digest", 3, True)
-        facts = [*view["kept"], *view["lost"]]
-        assert {one["kind"] for one in facts} <= {"identifier", "date", "number", "name"}
-        assert facts
-        for block, code in (("summary", "compaction_not_found"), ("poem", "invalid_request")):
-            with refused(code):
-                await session.prompt("next", block=block)
-
-
 @through("cli")
 async def test_the_command_prints_each_message(world: World) -> None:
     async with world.open("context: {strategy: digest, budget: 500}") as hf:
@@ -194,3 +180,41 @@ async def test_the_command_prints_each_message(world: World) -> None:
         assert "        <- find: harbour 1\n           is \\x1b[2J open\n" in printed
         request = json.loads((await hf.call("prompt", "s", "--format", "openai")).out)
         assert request["messages"] == [one["message"] for one in shown["messages"]]
+
+
+async def test_past_prompts_do_not_change_with_what_happens_later(world: World) -> None:
+    async with world.open("context: {strategy: digest, budget: 400}", script=reply) as hf:
+        session, sent = await run(hf)
+        await session.annotate(4, pinned=True)
+        await session.annotate(6, importance=0.9)
+        await session.update(system_messages=["You are a poet."])
+        await session.rewind(8)
+        await session.send(user("Something else."))
+        for turn in (3, 7, 12):
+            shown = await session.prompt(f"{turn}.0")
+            assert shown["exact"] is True
+            assert [one["message"] for one in shown["messages"]] == sent[turn]
+
+
+@through("library", "rest")
+async def test_past_prompts_are_exported_and_imported(world: World) -> None:
+    async with world.open("context: {strategy: digest, budget: 400}", script=reply) as hf:
+        session, sent = await run(hf)
+        exported = await session.export(retired=True, calls=True)
+        await hf.import_session({**exported, "id": "copy"})
+        past = await hf.session("copy", "ada").context(at_turn=11)
+        assert (past["messages"], past["hash"]) == (sent[11], past["sent_hash"])
+
+
+@through("library")
+async def test_the_explanation_of_a_turn_does_not_change_after_the_next_one(world: World) -> None:
+    async with world.open("context: {strategy: token_window, budget: 300}", script=reply) as hf:
+        handle = await hf.native.session("s", user_id="ada")
+        earlier = []
+        for number in range(8):
+            async with handle.turn(words(number)["content"]) as turn:
+                turn.add("It is lost; a parcel follows. " * 3)
+            earlier.append((turn, turn.explain(), turn.explanation()))
+        for turn, text, data in earlier:
+            assert turn.explain() == text
+            assert turn.explanation()["decisions"] == data["decisions"]

@@ -149,15 +149,6 @@ async def test_messages_are_found_by_text_newest_first_in_pages(world: World) ->
         assert nuts["match"].endswith("…")
 
 
-async def test_similar_messages_are_named_if_none_has_the_text(world: World) -> None:
-    async with world.open() as hf:
-        session = await hf.given("s", user("My gate code is 4711."), assistant("Noted."), user("And the weather?"))
-        found = await session.explain(text="the code for my gate")
-        assert found["messages"] == []
-        assert [one["seq"] for one in found["similar"]] == [0]
-        assert (await session.explain(text="zebra"))["similar"] == []
-
-
 @CALLER
 async def test_messages_that_are_in_no_prompt_are_explained(world: World) -> None:
     async with world.open() as hf:
@@ -193,8 +184,7 @@ async def test_a_turn_without_a_recorded_call_says_so(world: World) -> None:
         found = await session.explain(seq=0, turn=0)
         assert (found["exact"], only(found)["state"]) == (None, "whole")
         assert found["not_sent"] == (
-            "no model call of this turn is recorded; "
-            "this is what the current settings (strategy digest, budget 500) would give"
+            "no prompt of this turn is recorded; this is what the current settings (strategy digest, budget 500) would give"
         )
 
 

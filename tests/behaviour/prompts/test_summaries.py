@@ -10,7 +10,6 @@ import pytest
 from holdfast.testing import Gate, Reply
 from tests.behaviour.kit import World, refused, texts, through, user
 from tests.behaviour.kit.dialogues import talk
-from tests.behaviour.kit.rest import ask
 
 pytestmark = through("library", "connect", "rest")
 BUFFER = "context: {strategy: summary_buffer, budget: 1000, facts: false, recall: off}"
@@ -331,17 +330,6 @@ async def test_any_strategy_can_be_summarized_by_hand(world: World, strategy: st
         assert sum(LABEL in str(one) for one in prompt) == 1
 
 
-@through("rest")
-async def test_a_comparison_has_the_messages_of_the_summary_only(world: World) -> None:
-    async with world.open(LARGE, script=model()) as hf:
-        session = await hf.given("s", *orders(10))
-        made = await session.compact(budget=1_000)
-        for after, first in ((-1, made["first"]), (made["first"], made["first"] + 1), (made["last"], None)):
-            path = f"/v1/sessions/s/compactions/{made['id']}"
-            found = await ask(hf.http, "GET", path, compare=True, after=after, limit=1)
-            assert [one["seq"] for one in found["sources"]] == ([] if first is None else [first])
-
-
 async def test_a_preview_stores_nothing(world: World) -> None:
     async with world.open(LARGE, script=model()) as hf:
         session = await hf.given("s", *orders(10))
@@ -412,9 +400,6 @@ async def test_a_summary_may_be_written_in_the_background(world: World) -> None:
         metrics = (await hf.http.get("/metrics")).text
         assert 'holdfast_summaries_total{outcome="made"} 1.0' in metrics
         assert 'holdfast_summary_tokens_total{kind="prompt"} 10.0' in metrics
-        compared = await session.ask("GET", "compactions", 1, compare=True, limit=2)
-        assert [one["seq"] for one in compared["sources"]] == [1, 2]
-        assert "ORD-0003" in [one["text"] for one in compared["kept"]]
 
 
 # -- what changes in its range -------------------------------------------------------

@@ -69,7 +69,7 @@ async def test_001_11_each_eviction_has_a_decision_and_a_reason(world: World) ->
     async with world.open() as hf:
         context = await prompt_of(hf, talk(30), "token_window")
         runs = [(run["decision"], run["reason"]) for run in context["decisions"]]
-        assert ("evicted", "before the frontier: over the budget") in runs
+        assert ("evicted", "over the budget") in runs
 
 
 async def test_001_12_what_is_listed_is_what_the_model_saw(world: World) -> None:

@@ -14,7 +14,7 @@ from holdfast.server.inspector.frame import Values, check_content
 from holdfast.server.inspector.session import SESSION, SessionPageQuery, SessionPages
 from holdfast.sessions.explanation import Explanation, MessageExplanation
 from holdfast.sessions.message_explanations import ExplainQuery, explain_messages
-from holdfast.sessions.prompt_views import NEXT, MessageMark, PromptQuery, find_sender, view_prompt
+from holdfast.sessions.prompt_views import NEXT, MessageMark, PromptQuery, find_last_sender, view_prompt
 
 routes = SessionPages()
 _SUGGESTED: Final = 12
@@ -41,7 +41,7 @@ async def show_forgotten(call: Call, query: ForgottenQuery, session: Session) ->
     words = (query.q or "").strip()[:EXPLAIN_QUERY_CHARS]
     if words:
         check_content(call)  # searching for words would reveal them
-    responder = await find_sender(call.hf.engine, session, call.hf.handle(session).responder, turn)
+    responder = await find_last_sender(call.hf.engine, session, call.hf.handle(session).responder, turn)
     explanation: Explanation | None = None
     suggested: Sequence[MessageMark] = ()
     if words or query.seq is not None:

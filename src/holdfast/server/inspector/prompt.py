@@ -37,7 +37,6 @@ SECTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "recalled": ("recalled", "Recalled"),
     "current": ("current", "Current message"),
     "added": ("tools", "Added by the format"),
-    "other": ("soft", "Whole prompt"),
     "free": ("headroom", "Free in the budget"),
     "unused": ("headroom", "Not used by the strategy"),
     "tool_results": ("reserve", "Kept free for tool results"),
@@ -76,8 +75,6 @@ class PromptPageQuery(SessionPageQuery, kw_only=True):
     """First message of the prompt to show."""
     log_after: Annotated[int | None, json_schema(minimum=-1)] = None
     """Show the messages of the log after this one."""
-    rebuild: bool = False
-    """Rebuild the prompt also in a long session."""
     strategy: str | None = None
     """Another strategy to try."""
     budget: Count | None = None
@@ -130,7 +127,6 @@ async def show_prompt(call: Call, query: PromptPageQuery, session: Session) -> V
     wanted = PromptQuery(
         id=call_id,
         dialect=query.shape,
-        rebuild=query.rebuild,
         log_after=query.log_after,
         log_limit=0 if query.compares else _LOG_SIZE,
     )
@@ -162,7 +158,7 @@ async def find_call_id(call: Call, session: Session, given: str | None) -> str:
     if turn_id is not None and turn_id >= session.turns:
         return NEXT
     after = None if turn_id is None else CallId(turn_id + 1, 0)
-    page = await list_calls(call.hf.engine, session, call.hf.handle(session).responder, limit=1, after=after)
+    page = await list_calls(call.hf.engine, session, limit=1, after=after)
     return page.calls[0].id if page.calls else NEXT
 
 
@@ -171,12 +167,11 @@ async def _compare(call: Call, session: Session, query: PromptPageQuery, sent: P
     first = Side("As it was sent" if sent.call else "With the present settings", sent)
     if query.from_strategy or query.from_budget:
         strategy, budget = query.from_strategy, query.from_budget
-        settings = PromptQuery(id=sent.id, rebuild=query.rebuild, strategy=strategy, budget=budget)
+        settings = PromptQuery(id=sent.id, strategy=strategy, budget=budget)
         title = _name_settings(query.from_strategy, query.from_budget)
         first = await _try_settings(call, session, sent, title, settings)
     settings = PromptQuery(
         id=sent.id,
-        rebuild=query.rebuild,
         strategy=query.strategy or query.from_strategy,
         budget=query.budget,
         other=query.model is not None,

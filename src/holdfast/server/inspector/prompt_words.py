@@ -6,14 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from holdfast.context.explain import Run
+from holdfast.context.explain import PrefixChange, Run
 from holdfast.context.presence import Excerpt
 from holdfast.limits import EXPLAIN_TEXT_CHARS
 from holdfast.server.inspector.frame import GLOBALS
 
-_MOVED: Final = re.compile(r"the frontier moved from (\d+) to (\d+)(?:: (.*))?")
-_ALREADY: Final = re.compile(r"the frontier was already at (\d+)")
-_FULL: Final = "the room was full"
 _BLOCKS: Final[Mapping[str, str]] = {
     "facts": "standing facts",
     "summary": "the summary",
@@ -39,6 +36,8 @@ class Marked(Protocol):
     @property
     def decision(self) -> str: ...
     @property
+    def cause(self) -> str: ...
+    @property
     def reason(self) -> str: ...
     @property
     def block(self) -> str | None: ...
@@ -48,22 +47,23 @@ class Marked(Protocol):
     def text(self) -> str: ...
 
 
-def describe_reason(reason: str, *, condensed: bool = True) -> str:
-    """Return a stored reason in words that need no glossary.
+def describe_change(change: PrefixChange, *, condensed: bool = True) -> str:
+    """Return why messages left a prompt, or why it differs from the one before, in words that need no glossary.
 
-    >>> describe_reason("the frontier moved from 0 to 43: the room was full")
+    >>> describe_change(PrefixChange("frontier", (0, 43)))
     'messages 1 to 42 were condensed, because the budget was full'
     """
     done = "condensed" if condensed else "left out"
-    if found := _MOVED.fullmatch(reason):
-        first, last, why = max(int(found[1]), 1), int(found[2]) - 1, found[3] or ""
-        if last < first:
-            return f"older messages were {done} in another way"
-        why = f", because {'the budget was full' if why == _FULL else why}" if why else ""
-        return f"{f'messages {first} to {last} were' if last > first else f'message {last} was'} {done}{why}"
-    if found := _ALREADY.fullmatch(reason):
-        return f"messages before {found[1]} were {done} by then"
-    return reason.replace(_FULL, "the budget was full").removeprefix("before the frontier: ")
+    if change.frontier is None:
+        return "messages were cut: the budget was full" if change.kind == "cut" else str(change)
+    before, now = change.frontier
+    if change.kind == "already":
+        return f"messages before {now} were {done} by then"
+    first, last = max(before, 1), now - 1
+    if last < first:
+        return f"older messages were {done} in another way"
+    why = "newer messages took the place of older ones" if change.slides else "the budget was full"
+    return f"{f'messages {first} to {last} were' if last > first else f'message {last} was'} {done}, because {why}"
 
 
 def name_state(mark: Marked) -> str:
@@ -85,14 +85,13 @@ def describe_presence(mark: Marked) -> str:
     if mark.decision == "later":
         return mark.reason
     if mark.decision == "compacted":
-        by = " by a model's summary" if mark.reason == "summarized" else ""
+        by = " by a model's summary" if mark.cause == "summarized" else ""
         block = find_complete_block(mark)
         if mark.state == "no":
             return f"condensed{by}: nothing of it is left"
         return f"condensed{by}: {f'all of it is kept in {block}' if block else 'the prompt has a part of it'}"
     decision = name_decision(mark.decision)
-    reason = describe_reason(mark.reason)
-    return decision if reason == decision else f"{decision}: {reason}"
+    return decision if mark.cause == mark.decision else f"{decision}: {mark.reason}"
 
 
 def name_decision(decision: str) -> str:
@@ -103,9 +102,9 @@ def name_decision(decision: str) -> str:
 def describe_run(run: Run) -> str:
     """Return what happened to a range of messages, and why."""
     if run.decision == "compacted":
-        return "condensed by a model's summary" if run.reason == "summarized" else "condensed"
+        return "condensed by a model's summary" if run.cause == "summarized" else "condensed"
     decision = name_decision(run.decision)
-    return decision if run.reason in {decision, f"the {decision}"} else f"{decision}: {describe_reason(run.reason)}"
+    return decision if run.cause in {"task", "pinned"} else f"{decision}: {run.reason}"
 
 
 def find_complete_block(mark: Marked) -> str:
@@ -123,8 +122,8 @@ def find_complete_block(mark: Marked) -> str:
 
 
 GLOBALS.update(
+    describe_change=describe_change,
     describe_presence=describe_presence,
-    describe_reason=describe_reason,
     describe_run=describe_run,
     find_complete_block=find_complete_block,
     name_state=name_state,

@@ -19,7 +19,7 @@ from holdfast.domain.log import erase_content as erased_message
 from holdfast.domain.log import rewind
 from holdfast.domain.messages import GENESIS, encode_payload
 from holdfast.domain.refusals import with_refusals
-from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction, Tail
+from holdfast.domain.session import Entry, ModelCall, PromptText, Session, SessionRef, StoredCompaction, Tail
 from holdfast.errors import EntryNotFound, IdempotencyConflict, StoreCorrupt
 from holdfast.limits import INLINE_MESSAGES
 from holdfast.stores import checks
@@ -43,6 +43,7 @@ from holdfast.stores.logic.rows import (
     decode_compaction,
     decode_entry,
     decode_intact_session,
+    decode_prompt_text,
     decode_text,
     decode_view,
     encode_array,
@@ -54,6 +55,7 @@ from holdfast.stores.logic.rows import (
     encode_life,
     encode_metadata,
     encode_profile,
+    encode_prompt_text,
 )
 from holdfast.stores.logic.state import change_scopes
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
@@ -277,6 +279,8 @@ class LogStore(Handle):
         size = session.bytes - len(rows[0][-1]) + len(payload)
         yield Query("session_touch", (pk, session.version + 1, session.tail.total + (shift if live else 0), size))
         yield from update_after_erasure(pk, seq, session.version + 1, shift if live else 0)
+        yield Query("prompt_texts_quoting", (pk, seq))
+        yield Query("prompt_texts_of", (self.tenant, ref.user_id, ref.id, seq))
         yield from media_steps.forget_media(pk, seq)
         yield from note_removed_session(self.tenant, ref, seq)
         return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)
@@ -343,6 +347,22 @@ class LogStore(Handle):
         return tuple(decode_call(found) for found in rows)
 
     @reads()
+    def prompt_texts(self, ref: SessionRef, ids: Collection[int] | None = None) -> Steps[tuple[PromptText, ...]]:
+        """Return texts of the session's recorded prompts. Texts of erased messages are missing.
+
+        Args:
+            ref: the session.
+            ids: return only the texts with these ids; None: all.
+        """
+        checks.check_ref(ref)
+        row = yield from read_session_row(self.tenant, ref)
+        if ids is None:
+            rows = yield Query("prompt_texts_all", (row[0],))
+        else:
+            rows = (yield Query("prompt_texts_among", (row[0], encode_array(ids)))) if ids else ()
+        return tuple(decode_prompt_text(found) for found in rows)
+
+    @reads()
     def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Steps[Mapping[bytes, bytes]]:
         """Return contents by SHA-256. Hashes that the session has no content for are left out.
 
@@ -397,7 +417,7 @@ def _append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, 
     if write.origins:
         yield from add_origins(pk, tenant, ref, session.identity, write.origins)
     if write.calls:
-        yield Many("call_insert", [encode_call(pk, call) for call in write.calls])
+        yield from insert_calls(pk, write.calls, session.reshaped)
     if has_media:
         yield from media_steps.keep_media(pk, write.entries, written, fresh_media, write.media)
     if after is not session:
@@ -416,6 +436,26 @@ def _append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, 
 
 
 # -- parts of a write --------------------------------------------------------
+
+
+def insert_calls(pk: int, calls: Sequence[ModelCall], reshaped: int = 0) -> Steps[None]:
+    """Record model calls, and those texts of their prompts that are not stored yet.
+
+    Args:
+        pk: primary key of the session.
+        calls: the calls.
+        reshaped: version of the session in which an entry was last retired, erased or pinned. A prompt that was built before may quote
+            what was erased.
+    """
+    yield Many("call_insert", [encode_call(pk, call) for call in calls])
+    texts = [
+        encode_prompt_text(pk, text)
+        for call in calls
+        for text in call.texts
+        if text.first < 0 or text.source is not None or call.built_at is None or call.built_at >= reshaped
+    ]
+    if texts:
+        yield Many("prompt_text_put", texts)
 
 
 def _find_replay(pk: int, session: Session, key: str, fingerprint: bytes) -> Steps[Appended | None]:

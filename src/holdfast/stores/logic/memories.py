@@ -167,6 +167,7 @@ class MemoryStore(Handle):
             row = yield from read_owner(key)
             if row is None:
                 return 0
+            yield Query("prompt_texts_about_owned", (self.tenant, row.pk))
             yield Query("signals_clear", (row.pk,))
             yield Query("memories_clear", (row.pk,))
             yield Query("items_clear", (self.tenant, _format_diary(row.pk)))
@@ -251,7 +252,8 @@ def _change_memories(
     found = yield from _locate_memories(tenant, delta)
     here = {id_: place.number for id_, place in found.items() if place.owner == row.pk}
     _refuse_wrong_ids(delta.put, found, here)
-    gone = [here.pop(id_) for id_ in dict.fromkeys(delta.forget) if id_ in here]
+    forgotten = [id_ for id_ in dict.fromkeys(delta.forget) if id_ in here]
+    gone = [here.pop(id_) for id_ in forgotten]
     # A new owner of the name of a deleted one continues above its numbers.
     last = row.numbers if row.version else max(row.numbers, row.floor)
     fresh = count(last + 1)
@@ -270,6 +272,7 @@ def _change_memories(
     if gone:
         yield Many("signals_delete", [(row.pk, number) for number in gone])
         yield Many("memory_delete", [(row.pk, number) for number in gone])
+        yield Many("prompt_texts_about", [(tenant, id_) for id_ in forgotten])
         yield from note_removals(tenant, Space(owner.kind, owner.id), "", gone)
     here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
     after = after._replace(signals=row.signals + (yield from _write_signals(row, here, delta)))

@@ -17,6 +17,7 @@ from holdfast.domain.session import (
     Entry,
     Kind,
     ModelCall,
+    PromptText,
     Session,
     SessionRef,
     StoredCompaction,
@@ -300,7 +301,18 @@ def decode_call(row: Row) -> ModelCall:
 
 def encode_call(session: int, call: ModelCall) -> Row:
     """Return the parameters of `call_insert`."""
-    return session, call.turn_id, _encode(call)
+    return session, call.turn_id, _encode(msgspec.structs.replace(call, texts=(), built_at=None))
+
+
+def encode_prompt_text(session: int, text: PromptText) -> Row:
+    """Return the parameters of `prompt_text_put`."""
+    return session, text.id, text.source or "", text.first, text.last, text.data
+
+
+def decode_prompt_text(row: Row) -> PromptText:
+    """Decode a row of `prompt_texts_all`."""
+    id_, data, source, first, last = row
+    return PromptText(id_, bytes(data), decode_text(source) or None, first, last)
 
 
 def decode_view(column: bytes | None) -> SavedView | None:

@@ -21,7 +21,7 @@ from holdfast.stores.log import Appended
 from holdfast.stores.logic.due import note_removed_session
 from holdfast.stores.logic.handle import read_session_row, reads, writes
 from holdfast.stores.logic.lifecycle import write_end
-from holdfast.stores.logic.log import drop_aliases, rewind_tail, save_profile
+from holdfast.stores.logic.log import drop_aliases, insert_calls, rewind_tail, save_profile
 from holdfast.stores.logic.matching import add_origins, keep_origins, read_origins
 from holdfast.stores.logic.media import keep_media, select_new_media
 from holdfast.stores.logic.owners import read_owner
@@ -38,7 +38,6 @@ from holdfast.stores.logic.rows import (
     ENDLESS,
     decode_intact_session,
     decode_session,
-    encode_call,
     encode_counters,
     encode_entries,
     encode_profile,
@@ -64,6 +63,7 @@ _SESSION_DELETES = (
     "compactions_delete",
     "idempotency_delete",
     "calls_delete",
+    "prompt_texts_delete",
     "media_uses_delete",
     "media_delete",
     "origins_delete",
@@ -308,6 +308,7 @@ def _remove_session(
     refuse_other_contents(ref, owner.version if owner else 0, held[1], "changes of records")
     dropped = yield from drop_owned(owner)
     yield from _delete_session(pk)
+    yield Query("prompt_texts_of", (tenant, ref.user_id, ref.id, -1))
     yield from note_removed_session(tenant, ref)
     counted = Receipt(
         sessions=1,
@@ -372,7 +373,7 @@ def _replace_session(
     if records:
         yield from change_owned(make_record_key(tenant, new.ref, pk), new.ref, records, new.timestamp)
     if past.calls:
-        yield Many("call_insert", [encode_call(pk, call) for call in past.calls])
+        yield from insert_calls(pk, past.calls)
     if session.accessed_at > past.updated_at:
         yield Query("session_used", (pk, session.accessed_at))
     if past.ended_at is not None:

@@ -20,7 +20,10 @@ MOST: Final = 12
 READS: Final = frozenset({"session_get", "idempotency_get", "log_forward"})
 """Statements with which an append reads before it writes. They run before the combined statement."""
 _FUSIBLE: Final = frozenset(
-    {"session_advance", "session_claim", "profile_put", "entry_insert", "view_put", "idempotency_put", "call_insert"}
+    {
+        *("session_advance", "session_claim", "profile_put", "entry_insert", "view_put", "idempotency_put"),
+        *("call_insert", "prompt_text_put"),
+    }
 )
 """Statements that can be combined, because none of them reads what another one writes."""
 _HEADS: Final = frozenset({"session_advance", "session_claim"})

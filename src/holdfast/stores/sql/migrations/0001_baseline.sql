@@ -137,6 +137,21 @@ CREATE TABLE model_calls (
 CREATE INDEX model_calls_session ON model_calls (session, pk);
 CREATE INDEX model_calls_turn ON model_calls (session, turn_id, pk);
 
+-- Texts of prompts that are no messages of the log; see `PromptText`. `id` is a hash of `data`, `source` is empty if nothing outside of
+-- the session is quoted.
+CREATE TABLE prompt_texts (
+    session   INT NOT NULL,
+    id        INT NOT NULL,
+    source    ID NOT NULL,
+    first_seq INT NOT NULL,
+    last_seq  INT NOT NULL,
+    data      LONGBLOB NOT NULL,
+    PRIMARY KEY (session, id)
+) {clustered};
+
+[sqlite postgres] CREATE INDEX prompt_texts_source ON prompt_texts (source) WHERE source <> '';
+[mysql] CREATE INDEX prompt_texts_source ON prompt_texts (source);
+
 -- Compactions. The row with a session's highest id is never deleted before the session, because the next id follows
 -- from it.
 CREATE TABLE compactions (

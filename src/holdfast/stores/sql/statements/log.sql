@@ -125,3 +125,33 @@ FROM entries WHERE session = :session AND seq < :stop AND retired_by IS NOT NULL
 -- calls_forward | calls_backward(session, start, stop, limit): select data from model_calls where turn_id >= :start AND turn_id < :stop ORDER BY turn_id, pk --
 
 -- calls_delete(session): delete model_calls --
+
+-- prompt_text_put(session int, id int, source bytes, first_seq int, last_seq int, data bytes) --
+INSERT INTO prompt_texts (session, id, source, first_seq, last_seq, data)
+VALUES (:session, :id, :source, :first_seq, :last_seq, :data)
+ON CONFLICT (session, id) DO NOTHING
+
+-- prompt_texts_all(session): select id, data, source, first_seq, last_seq from prompt_texts ORDER BY id --
+
+-- prompt_texts_among(session, ids ints): select id, data, source, first_seq, last_seq from prompt_texts where id IN :ids --
+
+-- prompt_texts_quoting(session, seq): delete prompt_texts where source = '' AND first_seq <= :seq AND last_seq >= :seq --
+-- Delete the texts that quote a message of their own session.
+
+-- prompt_texts_of(tenant, user_id, source, seq) --
+-- Delete the texts of a user's sessions that quote another session: one message, or any if `seq` is -1.
+DELETE FROM prompt_texts
+WHERE source = :source AND (:seq = -1 OR first_seq <= :seq AND last_seq >= :seq)
+  AND session IN (SELECT pk FROM sessions WHERE tenant = :tenant AND user_id = :user_id)
+
+-- prompt_texts_about(tenant, source) --
+-- Delete the texts that quote a memory.
+DELETE FROM prompt_texts WHERE source = :source AND session IN (SELECT pk FROM sessions WHERE tenant = :tenant)
+
+-- prompt_texts_about_owned(tenant, owner) --
+-- Delete the texts that quote any memory of an owner.
+DELETE FROM prompt_texts
+WHERE source IN (SELECT id FROM memories WHERE owner = :owner)
+  AND session IN (SELECT pk FROM sessions WHERE tenant = :tenant)
+
+-- prompt_texts_delete(session): delete prompt_texts --
