@@ -234,6 +234,8 @@ async def test_who_a_request_names(x: Exchange) -> None:
     await ask(None, "/v1/messages", metadata={"user_id": "claude"})
     await ask(None, "/v1/messages", metadata={"user_id": "claude"}, user_id="ada")
     await x.rows("/v1/sessions", "id", "user_id", "message_count", limit=100)
+    for path in ("/v1/sessions?user_id=", "/v1/sessions/s?user_id=", "/v1/memories?q="):
+        await x.get(path)
 
 
 @exchange((), stores=["file"])

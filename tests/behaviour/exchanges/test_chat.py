@@ -116,7 +116,7 @@ async def test_fields_and_headers_of_requests(x: Exchange) -> None:
     for name in ("sessian_id", "sesion_id", "sessiion_id", "sessoin_id", "xession_id", "session_ix", "threadId"):
         await x.post(CHAT, messages=[user("Hi.")], **{name: "s"})
     for headers in (
-        {"X-Session-Id": "s%C3%A9", "X-User": "ada"},
+        {"X-Session-Id": "s%C3%A9+1", "X-User": "ada+1"},
         {"X-Thread": "t2"},
         {"X-Thread": "t2", "X-Session-Id": "t2", "X-Session-Mode": "delta"},
         {"X-User": "ada", "Idempotency-Key": "short"},

@@ -53,7 +53,7 @@ async def test_memories(x: Exchange) -> None:
         await x.served.native.memories.recall(question, user_id="ada")
         await x.served.native.memories.settled()
     await run(x, f"memories show {ids[1]}", "memories recall green tea --user ada", "memories consolidate --user ada --dry-run", "memories consolidate --all")  # fmt: skip
-    await run(x, f"memories forget {ids[2]}", f"memories forget {ids[2]}", "memories forget --session s --user ada", "memories forget", "memories list --user adam", both=False)  # fmt: skip
+    await run(x, f"memories forget {ids[2]}", f"memories forget {ids[2]}", "memories forget --session s --user ada", "memories forget", f"memories forget {ids[0]} --session s", "memories list --user adam", both=False)  # fmt: skip
 
 
 @exchange((), CONFIG, stores=["file"])
