@@ -219,7 +219,8 @@ async def test_a_long_result_keeps_its_ends() -> None:
 
 @pytest.mark.parametrize(("last", "reason"), [("Enough.", "stop"), (one("shout", {"text": "x"}, "Enough."), "length")])
 async def test_text_at_the_last_round_is_the_answer(last: Any, reason: str) -> None:
-    async with gateway([one("shout", {"text": "x"}), last], "gateway: {max_tool_rounds: 1}", tools=[shout]) as served:
+    config = "gateway: {max_tool_rounds: 1}\npython: {enabled: true, unsandboxed: true}"
+    async with gateway([one("shout", {"text": "x"}), last], config, tools=[shout]) as served:
         answer = await served.chat("Go")
         assert (answer_of(answer), answer["choices"][0]["finish_reason"]) == ("Enough.", reason)
         assert (await served.entries())[-1]["content"] == "Enough."

@@ -81,6 +81,15 @@ async def test_an_old_client_gets_a_function_call_and_answers_it(upstream: str, 
         ] == ["get", "put"]
 
 
+async def test_of_two_calls_an_old_client_gets_the_first() -> None:
+    async with gateway([Reply(tool_calls=[("get", {"x": 1}), ("put", {"y": 2})])]) as served:
+        create: Any = served.openai.chat.completions.create
+        answer = await create(model="default", messages=[user("Time?")], functions=FUNCTIONS, stream=True)
+        made = [one.choices[0].delta.function_call async for one in answer if one.choices]
+        assert [one.name for one in made if one and one.name] == ["get"]
+        assert "".join(one.arguments or "" for one in made if one).replace(" ", "") == '{"x":1}'
+
+
 async def test_a_result_needs_the_name_of_its_function() -> None:
     async with gateway(()) as served:
         answer = await served.chat([user("hi"), {"role": "function", "content": "x"}])

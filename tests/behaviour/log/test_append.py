@@ -242,3 +242,10 @@ async def test_every_database_keeps_the_log_over_a_restart(world: World, store: 
             assert texts(entries) == ["a", "Let me look.", "found 😀\x00\u2028", "b", "c"]
             assert entries[1]["tool_calls"] == CALL["tool_calls"]
             assert (await session.info())["message_count"] == 5
+
+
+@through("library", "connect", "rest")
+async def test_the_name_of_a_speaker_is_in_prompts(world: World) -> None:
+    async with world.open() as hf:
+        session = await hf.given("s", {**user("Hi."), "name": "ada"}, assistant("Hello."))
+        assert [one.get("name") for one in (await session.context())["messages"]] == ["ada", None]

@@ -118,6 +118,7 @@ async def test_the_prompt_of_an_earlier_turn_shows_a_replacement(world: World) -
         await session.replace(1, assistant("A!"))
         prompts = [texts((await session.context(at_turn=at))["messages"]) for at in range(3)]
         assert prompts == [["a"], ["a", "A!", "c"], ["a", "A!", "c", "c!", "e"]]
+        assert (await session.context(at_turn=2, budget=400))["budget"] == 400
         if world.driver == "library":
             first, second = [(await session.explain(turn=at))["not_sent"] for at in (0, 1)]
             assert first is None
