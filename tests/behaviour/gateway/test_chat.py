@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from holdfast.testing import Reply
-from tests.behaviour.kit import CLIENT_KEY, UPSTREAM_KEY, Served, bearer, gateway
+from tests.behaviour.kit import CLIENT_KEY, UPSTREAM_KEY, Served, bearer, gateway, user
 
 TOOLS: list[Any] = [
     {
@@ -335,3 +335,9 @@ async def test_budget_too_small_for_the_message_is_a_400() -> None:
         assert "at least" in answer["error"]["message"]
         assert served.upstream.requests == []
         assert [role for role, _ in await served.log()] == ["user"]
+
+
+async def test_the_name_of_a_speaker_reaches_the_upstream() -> None:
+    async with gateway(["Hello."]) as served:
+        await served.chat([{**user("Hi."), "name": "ada"}])
+        assert served.sent["messages"][-1]["name"] == "ada"
