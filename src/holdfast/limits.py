@@ -133,7 +133,9 @@ SIGHTINGS: Final = 64
 COMPARED_SESSIONS: Final = 8
 """Sessions with equal messages that are searched for a request with an idempotency key."""
 RETRY_MILLISECONDS: Final = 600_000
-"""Milliseconds for which a process remembers a request of an official SDK."""
+"""Milliseconds for which the repetition of a request without a key is known, if its client says that it repeats it."""
+KEY_MILLISECONDS: Final = 7 * 86_400_000
+"""Milliseconds for which the key of a turn stays known after its session is gone."""
 INTERRUPTED_BEHIND: Final = 1000
 """Maximum number of messages that may follow a reply that is still to be interrupted: the interruption writes them again."""
 REPLACED_BEHIND: Final = 1000

@@ -13,7 +13,7 @@ from holdfast.domain.session import Claim, Ending, ModelCall, Receipt, Session, 
 from holdfast.errors import NotFound
 from holdfast.stores.base import Store
 from holdfast.stores.deletions import Job
-from holdfast.stores.log import Append, SavedView
+from holdfast.stores.log import Append, SavedView, TurnKey
 from holdfast.stores.memories import OwnedMemories
 from holdfast.stores.session_changes import make_session
 from holdfast.stores.sessions import SessionPatch
@@ -46,6 +46,7 @@ IDENTITY = "identity-of-s1"
 """Of the session, which shares what it says."""
 
 LEARNED = memory()
+KEY = TurnKey("k", b"body")
 
 JOB = Job(kind="user", user_id="ann")
 """A deletion that was begun."""
@@ -142,6 +143,8 @@ OF_A_TENANT: dict[str, Call] = {
     "has_index": lambda store, ref: store.has_index("i"),
     "forget_index": lambda store, ref: store.forget_index("i"),
     "jobs": lambda store, ref: store.jobs(),
+    "find_turn": lambda store, ref: store.find_turn(ref.user_id, KEY),
+    "sweep_turn_keys": lambda store, ref: store.sweep_turn_keys(now=50),
     "sharing": lambda store, ref: store.sharing(ref.user_id, IDENTITY),
     "state": lambda store, ref: _values(store.state(ref.user_id), store.state(None)),
     "change_state": lambda store, ref: _values(*(store.change_state(one, {"k": None}, timestamp=50) for one in WHOSE)),
@@ -171,6 +174,7 @@ async def _full(store: Store) -> None:
         views={"v": SavedView(1, b"v", (0,))},
         calls=[ModelCall(model="m", timestamp=1)],
         compactions=[compaction(0, 0)],
+        key=KEY,
     )
     await store.append(REF, write)
     await store.share(REF, IDENTITY)
@@ -197,6 +201,7 @@ async def _read_all(store: Store) -> list[object]:
         await store.entries(REF, retired=True),
         await store.compactions(REF),
         await store.calls(REF),
+        await store.find_turn(REF.user_id, KEY),
         await store.artifacts(REF),
         await store.blob("b1", 0),
         await store.endings(due=10**12),

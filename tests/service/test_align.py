@@ -72,12 +72,6 @@ def test_delta(log: list[Any], sent: list[Message], relation: str, appended: int
     assert (plan.relation, len(plan.append), plan.retire_from) == (relation, appended, retired)
 
 
-def test_repeated_delta_gets_the_reply() -> None:
-    log = write(user("1"), own("c"), result("c"), reply("r"))
-    assert align_delta(log, [user("1")], repeats=True).answer is log[-1]
-    assert align_delta(log, [user("2")], repeats=True).append == (user("2"),)
-
-
 def test_known_results_are_passed_over_and_others_refused() -> None:
     log = write(user("1"), call("c"), result("c"), reply("r"))
     assert align_results(log, [result("c"), user("2")]) == 1

@@ -235,7 +235,7 @@ async def _end_block_with_exception(hf: Holdfast, stage: Stage) -> None:
 
 async def _end_with_replay(hf: Holdfast, stage: Stage) -> None:
     message = parse_message({"role": "user", "content": "a"}, "message")
-    request = TurnRequest(ref=REF, responder=hf.roster.find_responder(), incoming=(message,), idempotency_key="k")
+    request = TurnRequest(ref=REF, responder=hf.roster.find_responder(), incoming=(message,)).with_key("k")
     for _ in range(2):
         await collect_reply(Turn(hf.engine, request))
 

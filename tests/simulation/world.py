@@ -287,8 +287,7 @@ class World:
         self.check_owner(ask, messages)
         mistakes = find_mistakes(messages)
         self.demand(not mistakes, f"prompt is not legal: for {ask.client}: {mistakes}: {messages}")
-        is_end = messages[-1]["role"] in ("user", "tool") or (ask.key and ask.is_shared)  # overtaken: not solved yet
-        self.demand(is_end, f"prompt ends with a reply: for {ask.client}: {messages}")
+        self.demand(messages[-1]["role"] in ("user", "tool"), f"prompt ends with a reply: for {ask.client}: {messages}")
         shown = [
             (one["role"], text) for one in messages if one["role"] in ("user", "assistant") and (text := read_text(one))
         ]

@@ -48,8 +48,6 @@ EndReason = Literal["ttl", "cap", "delete", "close", "shutdown"]
 - `close`: it was closed on request.
 - `shutdown`: the server stopped.
 """
-NO_VERSION: Final = -1
-"""A version that no session has."""
 ERASED = "[erased]"
 """Content that replaces the content of an erased entry."""
 HAND_OVER: Final = "hand_over"

@@ -74,6 +74,7 @@ TEXTLESS: Final = frozenset(
         "share",
         "start_job",
         "sweep_records",
+        "sweep_turn_keys",
         "touch",
         "use_key",
         "want",

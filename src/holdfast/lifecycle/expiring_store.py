@@ -17,7 +17,7 @@ from holdfast.domain.session import NewEntry, Receipt, Session, SessionRef
 from holdfast.errors import AmbiguousSession, SessionExists, SessionExpired, SessionNotFound
 from holdfast.lifecycle.expiry import SessionLifecycle
 from holdfast.stores.base import Store
-from holdfast.stores.log import Append, Appended, FoundEntries, WindowRows
+from holdfast.stores.log import Append, Appended, FoundEntries, KeyedTurn, TurnKey, WindowRows
 from holdfast.stores.matching import Sighting
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 from holdfast.stores.wrapper import StoreWrapper
@@ -78,6 +78,11 @@ class ExpiringStore(StoreWrapper):
         if not self._life.durable:
             await self._expire_all()
         return await self.inner.sightings(user_id, marks, **options)
+
+    async def find_turn(self, user_id: str, key: TurnKey) -> KeyedTurn | None:
+        if not self._life.durable:
+            await self._expire_all()
+        return await self.inner.find_turn(user_id, key)
 
     async def entries_at(
         self, user_id: str, places: Collection[tuple[str, int]], **options: int

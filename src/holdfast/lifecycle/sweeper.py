@@ -194,6 +194,7 @@ class Sweeper:
             evicted = await life.evict(recount=True)
             deleted = await self._delete_retired(life, lease)
             records = await self._delete_expired_records(life, lease)
+            await life.store.sweep_turn_keys(now=self._clock())
             if self._doing_chores:
                 await self._chore(life, self._clock())
             endings = await self._hook_dispatcher.claim_due(life.store)

@@ -70,7 +70,7 @@ def detect_mode(incoming: Iterable[Message], mode: Mode) -> Literal["transcript"
     return "delta"
 
 
-def align_delta(last: Sequence[Entry], sent: Sequence[Message], *, repeats: bool = False) -> Plan:
+def align_delta(last: Sequence[Entry], sent: Sequence[Message]) -> Plan:
     """Return the plan for messages that are appended to the log, even if they equal messages in the log.
 
     If the log ends with exactly these messages and has no complete reply to them, the request is the same attempt again.
@@ -79,16 +79,12 @@ def align_delta(last: Sequence[Entry], sent: Sequence[Message], *, repeats: bool
     Args:
         last: the last live entries, in order; all of them if the log has fewer than are compared.
         sent: the request's messages without the leading system messages.
-        repeats: True if the client says that it repeats a request, so a complete reply at the end of the log answers it.
     """
-    end, reply = len(last), last[-1] if last and is_reply(last[-1]) else None
-    if reply is not None and (repeats or is_cut(reply)):
-        end -= 1
+    reply = last[-1] if last and is_reply(last[-1]) and is_cut(last[-1]) else None
+    end = len(last) - (reply is not None)
     while end and sent:
         if _is_ending(last[:end], sent):
-            if reply is None or is_complete(reply):
-                return Plan("replayed", answer=reply)
-            return Plan("regenerated", retire_from=reply.seq)
+            return Plan("replayed") if reply is None else Plan("regenerated", retire_from=reply.seq)
         if not _is_hidden(last, end - 1):
             break
         end -= 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -28,7 +27,7 @@ from holdfast.models.codecs.messages.betas import check_native_fields
 from holdfast.numbers import check_whole
 from holdfast.server.apis.api_format import ApiFormat, ParsedRequest
 from holdfast.server.http import Call, mask_secrets, refuse_unknown
-from holdfast.server.placing import PlacedRequest, has_key, is_repeated, place_request
+from holdfast.server.placing import PlacedRequest, is_repeated, place_request
 from holdfast.server.replies import make_failure_reply, respond
 from holdfast.server.requester import (
     MATCHES,
@@ -45,9 +44,10 @@ from holdfast.server.requester import (
 )
 from holdfast.server.streaming import ON_DISCONNECT, Client
 from holdfast.stores.checks import check_id
+from holdfast.stores.log import TurnKey
 from holdfast.tools.memory_files import has_fact_tool
 from holdfast.turns.interruptions import separate_heard
-from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
+from holdfast.turns.turn import Turn, TurnRequest, TurnWarning, make_fingerprint
 from holdfast.wire.openai import split_system
 from holdfast.wire.request_fields import is_session_name
 
@@ -130,8 +130,7 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
     warnings = [*parsed.warnings, *_check_messages(parsed, session_id)]
     warnings += make_field_warnings(unknown, names_session=session_id is not None)
     requester = identify_requester(call, body, gateway, parsed.api)
-    key = _get_idempotency_key(call, requester)
-    fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
+    key = await _make_key(call, sent, parsed, requester, session_id)
     wanted = get_requested_mode(call, sent, body)
     system, apart, media = await _take_messages(call, sent, parsed)
     mode = wanted or _choose_mode(hf.roster.agents.get(body.get("agent") or body.get("model") or ""), gateway)
@@ -142,9 +141,8 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
         matches=should_match(call, body, requester, gateway),
         mode=separated.mode,
         check=partial(_check_responder, settings, gateway, parsed, unknown),
-        fingerprint=fingerprint,
         instructions=parsed.instructions,
-        repeats=key is None and is_repeated(call, requester),
+        repeats=is_repeated(call, requester),
     )
     place = await place_request(call, placed)
     session = place.session
@@ -152,10 +150,9 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
         system = (*system, *session.system_messages)
     responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
     placed.check(responder)
-    if key is None and call.get_header("idempotency-key"):
+    if call.get_header("idempotency-key") and (key is None or not key.name):
         warnings.append(_SHORT_KEY)
     warnings += (*_warn_of_repairs(call), *_warn_of_times(parsed.own), *_warn_of_hosted_tools(responder, parsed))
-    is_again = placed.repeats or (hf.engine.is_busy(session.ref) and await has_key(hf, session, placed))
     request = TurnRequest(
         ref=session.ref,
         responder=hf.roster.with_request_settings(responder, settings),
@@ -168,10 +165,9 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
         media=media,
         system=system,
         mode=separated.mode if separated.mode != mode else wanted or _choose_mode(responder.agent, gateway),
-        queue="queue" if is_again else check_mode(body.get("session_queue")),
+        queue="queue" if place.kind == "keyed" else check_mode(body.get("session_queue")),
         body=drop_own_fields(body),
-        idempotency_key=key,
-        fingerprint=fingerprint,
+        key=key,
         headers=forwarded,
         api=parsed.api,
         note=parsed.note,
@@ -364,24 +360,26 @@ def check_fields(body: Mapping[str, Any]) -> None:
         raise errors.InvalidRequest(f"session_match must be {' or '.join(MATCHES)}", param="session_match")
 
 
-async def _compute_fingerprint(call: Call, sent: Mapping[str, Any], parsed: ParsedRequest, *, keyed: bool) -> bytes:
-    """Return a hash of the request, to be stored with the request's idempotency key.
+async def _make_key(
+    call: Call, sent: Mapping[str, Any], parsed: ParsedRequest, requester: Requester, session_id: str | None
+) -> TurnKey | None:
+    """Return the key by which the request is known again: the one that the client chose, or a hash of the request.
 
-    Args:
-        call: the request.
-        sent: the body of the request as decoded from JSON.
-        parsed: the parsed body.
-        keyed: False if the request has no idempotency key. Then the result is empty, and secrets are only checked.
+    Return None for a request without a key that names no user, since it may come from anyone.
 
     Raises:
+        InvalidRequest: the key is not valid.
         SecretBlocked: a message contains a secret, and the secret guard blocks it.
     """
-    hf, body, messages = call.hf, parsed.body, parsed.messages
+    hf, messages, name = call.hf, parsed.messages, _get_idempotency_key(call, requester)
+    is_keyed = name is not None or requester.identified
     # Nothing is given if the session has all messages already, as it may after the first attempt.
     given = parsed.given or sent.get("input", sent.get("messages"))
-    whole = {**body, "messages": given, **{name: sent[name] for name in _RESOLVED_FIELDS if name in sent}}
-    cleaned = await mask_secrets(hf, whole, messages, hashed=keyed)
-    if not keyed:
-        return b""
+    resolved = {name: sent[name] for name in _RESOLVED_FIELDS if name in sent}
+    place = {"session_id": session_id, "scope": requester.scope}
+    whole = {**parsed.body, "messages": given, **resolved, **place}
+    cleaned = await mask_secrets(hf, whole, messages, hashed=is_keyed)
+    if not is_keyed:
+        return None
     hashed = {name: value for name, value in cleaned.items() if name not in _DELIVERY_FIELDS}
-    return hashlib.blake2b(msgspec.json.encode(hashed, order="sorted"), digest_size=16).digest()
+    return TurnKey(name or "", make_fingerprint(msgspec.json.encode(hashed, order="sorted"), name or ""))

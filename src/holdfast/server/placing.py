@@ -11,12 +11,11 @@ import msgspec
 
 from holdfast import errors
 from holdfast.agents import Responder
-from holdfast.domain.messages import Message, digest_reply
-from holdfast.domain.session import NO_VERSION, SCOPE, Session, SessionRef, is_always_named
+from holdfast.domain.messages import Message
+from holdfast.domain.session import SCOPE, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import SessionExists, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
-from holdfast.limits import SIGHTINGS
 from holdfast.log.align import Mode
 from holdfast.server.apis.api_format import Predecessor
 from holdfast.server.http import Call, get_session_by_id
@@ -24,9 +23,10 @@ from holdfast.server.limits import REMATCHES
 from holdfast.server.requester import Requester
 from holdfast.sessions.forks import copy_turns
 from holdfast.sessions.transfer import TRIES
-from holdfast.stores.log import Append
+from holdfast.stores.log import TurnKey
 from holdfast.turns.place import Place, Trail
 from holdfast.turns.prompt import check_body
+from holdfast.turns.request_keys import KnownTurn, find_known_turn
 from holdfast.turns.session_finder import Sender, find_session
 from holdfast.turns.turn_start import NOTHING, check_results, find_unasked_result, make_result_error
 
@@ -43,8 +43,8 @@ class PlacedRequest(NamedTuple):
     """The leading system messages."""
     incoming: Sequence[Message]
     """All other messages."""
-    key: str | None
-    """Idempotency key, or None."""
+    key: TurnKey | None
+    """Key of the request; None: nobody can know it again."""
     requester: Requester
     """User of the request."""
     session_id: str | None = None
@@ -56,8 +56,6 @@ class PlacedRequest(NamedTuple):
     mode: Mode = "auto"
     check: Callable[[Responder], None] = lambda _: None
     """Raises `InvalidRequest` if the given responder cannot answer the request."""
-    fingerprint: bytes = b""
-    """Hash of the request that is stored with its idempotency key."""
     instructions: int = 0
     """Number of leading system messages that a new session does not store."""
     repeats: bool = False
@@ -65,10 +63,10 @@ class PlacedRequest(NamedTuple):
 
     @property
     def keyed_id(self) -> str | None:
-        """Id to give a session that is created for the request, so that a retry finds the session; None without an idempotency key."""
-        if self.key is None:
+        """Id to give a session that is created for the request, so that attempts on several servers share it; None without an idempotency key."""
+        if self.key is None or not self.key.name:
             return None
-        data = msgspec.json.encode([self.requester.owner, self.key])
+        data = msgspec.json.encode([self.requester.owner, self.key.name])
         return "sess_" + hashlib.blake2b(data, key=b"idempotency", digest_size=16).hexdigest()
 
 
@@ -81,8 +79,8 @@ def is_repeated(call: Call, requester: Requester) -> bool:
 async def place_request(call: Call, request: PlacedRequest, *, tries: int = 0) -> Place:
     """Find or create the session of a chat request.
 
-    The result is the first of these that applies: the session of the message that the request continues after, the session that it
-    names, the session with its idempotency key, a session that its messages continue, a new session. A named session that does not
+    The result is the first of these that applies: the session with the turn of its key, that of the message that the request continues
+    after, the session that it names, a session that its messages continue, a new session. A named session that does not
     exist is created.
 
     A new session stores the request's system messages, so that later requests need not send them, unless they are only for this request. A
@@ -93,6 +91,13 @@ async def place_request(call: Call, request: PlacedRequest, *, tries: int = 0) -
         request: what is known about it.
         tries: number of times that the session changed before the turn began.
     """
+
+    async def place_again() -> Place:
+        return await place_request(call, request, tries=tries + 1)
+
+    find_again = place_again if tries < REMATCHES else None
+    if (known := await find_keyed(call.hf, request)) is not None:
+        return Place(known.session, "keyed", find_again=find_again)
     if request.predecessor is not None:
         return await _place_after(call, request, request.predecessor, tries=tries)
     hf, owner = call.hf, request.requester.owner
@@ -105,11 +110,7 @@ async def place_request(call: Call, request: PlacedRequest, *, tries: int = 0) -
     if named is None and request.matches and request.mode != "delta":
         found = await _match(call, request)
         if found is not None:
-
-            async def match_again() -> Place:
-                return await place_request(call, request, tries=tries + 1)
-
-            return Place(found, "matched", find_again=match_again if tries < REMATCHES else None)
+            return Place(found, "matched", find_again=find_again)
     if request.body.get("interrupt") is not None:
         message = "interrupt: this request starts a new session, so there is no reply to interrupt"
         raise errors.NoReply(message)
@@ -138,51 +139,20 @@ def _check_new(call: Call, request: PlacedRequest) -> None:
 
 
 async def _match(call: Call, request: PlacedRequest) -> Session | None:
-    """Return the session that has the request's idempotency key, or that its messages continue; None: there is none."""
+    """Return the session that the request's messages continue; None: there is none."""
     hf, owner = call.hf, request.requester.owner
     masked = await mask_messages(hf.guard, (*request.system, *request.incoming))
     system, incoming = masked[: len(request.system)], masked[len(request.system) :]
     trail = await Trail.make(incoming)
-    if request.key is not None:
-        for ref, is_same in (await _list_keyed(hf, owner, trail)).items():
-            with suppress(SessionNotFound, *(() if is_same else (errors.IdempotencyConflict,))):
-                session = await hf.store.get(ref)
-                if await has_key(hf, session, request):
-                    return session
     whole = request.mode == "transcript"
-    sender = Sender(owner, trail, system, whole=whole, repeats=request.repeats, scope=request.requester.scope)
+    sender = Sender(owner, trail, system, whole=whole, scope=request.requester.scope)
     return await find_session(hf.engine, sender)
 
 
-async def _list_keyed(hf: Holdfast, owner: str, trail: Trail) -> dict[SessionRef, bool]:
-    """Return the sessions that may have had the same request already: with all its messages (True), or with its last reply (False).
-
-    The same key with another body is an error only in the former: the others may be other chats.
-    """
-    replies = [digest for at in trail.list_replies(0)[-1:] if (digest := digest_reply(trail.messages[at]))]
-    by_reply = await hf.store.sightings(owner, replies, alias=True, limit=SIGHTINGS)
-    whole = await hf.store.sightings(owner, trail.digests[-1:], limit=SIGHTINGS)
-    found = dict.fromkeys((one.ref for one in whole), True)
-    for one in by_reply:
-        found.setdefault(one.ref, False)
-    return {ref: is_same for ref, is_same in found.items() if not is_always_named(ref)}
-
-
-async def has_key(hf: Holdfast, session: Session, request: PlacedRequest) -> bool:
-    """Return True if the session already has a turn with the request's idempotency key. Nothing is written."""
-    if request.key is None:
-        return False
-    probe = Append(
-        timestamp=hf.clock(),
-        idempotency_key=request.key,
-        fingerprint=request.fingerprint,
-        expect=NO_VERSION,
-        identity=session.identity,
-    )
-    try:
-        return (await hf.store.append(session.ref, probe)).replayed
-    except (StaleSession, SessionNotFound):
-        return False
+async def find_keyed(hf: Holdfast, request: PlacedRequest) -> KnownTurn | None:
+    """Return the turn that the request repeats, as its key says; None: there is none."""
+    owner = request.requester.owner
+    return await find_known_turn(hf.store, owner, request.key, repeats=request.repeats, now=hf.clock())
 
 
 # -- after a message ---------------------------------------------------------------
@@ -200,8 +170,6 @@ async def _place_after(call: Call, request: PlacedRequest, predecessor: Predeces
             return await _place_after(call, request, await predecessor.find_again(), tries=tries + 1)
 
         return Place(session, "named", follows=predecessor.seq, find_again=place_again)
-    if await has_key(call.hf, session, request):
-        return Place(session, "named")
     responder = call.hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
     check_body(responder, body)
     request.check(responder)

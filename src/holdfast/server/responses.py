@@ -33,7 +33,6 @@ from holdfast.server.apis.responses import RecordedRequest, make_secret
 from holdfast.server.chat_objects import ResponseEvent, ResponseObject
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import Refused
-from holdfast.server.placing import is_repeated
 from holdfast.server.replies import Reply
 from holdfast.server.requester import Requester, continue_session, identify_requester, name_session
 from holdfast.server.resumption import find_item, resume
@@ -273,12 +272,11 @@ async def find_place(call: Call, parsed: ParsedRequest, gateway: Gateway, *, fol
     request: ResponsesRequest = parsed.context
     requester = identify_requester(call, parsed.body, gateway, parsed.api)
     named = name_session(call, parsed.body, gateway)
-    repeats = is_repeated(call, requester)
     session, predecessor = None, None
     if request.conversation is not None:
         session = await get_conversation(call.hf, request.conversation, requester.user_id)
     elif request.previous is not None:
-        predecessor = await _find_predecessor(call.hf, request.previous, requester.user_id, repeats=repeats)
+        predecessor = await _find_predecessor(call.hf, request.previous, requester.user_id)
         session = predecessor.session
     parsed = await _resolve_references(call, parsed, requester.user_id, session, _get_stop(predecessor))
     system, incoming = split_system(parsed.messages)
@@ -286,7 +284,7 @@ async def find_place(call: Call, parsed: ParsedRequest, gateway: Gateway, *, fol
         item = await find_item(call.hf, compacted.reference, requester.owner, compacted.where)
         if session is None:
             covered = max(0, len(incoming) - compacted.added)
-            found = await resume(call.hf, item, incoming, covered, named=named, repeats=repeats)
+            found = await resume(call.hf, item, incoming, covered, named=named)
             session, incoming, predecessor = found.session, [*found.messages], found.predecessor
             parsed = parsed._replace(compaction=add_summarized(parsed.compaction, found.summarized))
     if session is None and named is not None and follows_name:
@@ -298,7 +296,7 @@ async def find_place(call: Call, parsed: ParsedRequest, gateway: Gateway, *, fol
 
 
 async def _find_predecessor(
-    hf: Holdfast, response_id: str, user_id: str | None, *, may_repeat: bool = True, repeats: bool = False
+    hf: Holdfast, response_id: str, user_id: str | None, *, may_repeat: bool = True
 ) -> Predecessor:
     """Return the response that a request continues after. If later messages follow it, the request gets a fork, unless it may repeat them.
 
@@ -307,7 +305,6 @@ async def _find_predecessor(
         response_id: id of the response.
         user_id: the user of the request.
         may_repeat: False if the request is known not to repeat an earlier one.
-        repeats: True if the client says that it repeats an earlier one.
 
     Raises:
         Refused: the user has no such response.
@@ -323,7 +320,7 @@ async def _find_predecessor(
         at = (stored.session, stored.end - 1, stored.entry.turn_id)
         return Predecessor(*at, find_again, is_forked=True, branch=kept)
     is_forked = not stored.is_last and not (
-        may_repeat and (repeats or not await has_continuation(hf.store, stored.session.ref, stored.end - 1))
+        may_repeat and not await has_continuation(hf.store, stored.session.ref, stored.end - 1)
     )
     return Predecessor(stored.session, stored.end - 1, stored.entry.turn_id, find_again, is_forked=is_forked)
 

@@ -118,7 +118,6 @@ async def resume(
     covered: int,
     *,
     named: str | None = None,
-    repeats: bool = False,
 ) -> Resumed:
     """Find the new messages of a request with a compaction item.
 
@@ -131,7 +130,6 @@ async def resume(
         messages: messages of the request, without leading system messages.
         covered: number of `messages` before the item.
         named: id of the session that the request names; None: it names none.
-        repeats: True if the client says that it repeats a request. Its last message then stays, to find the reply to it.
 
     Raises:
         UnknownCompaction: the text of the item is needed, and was erased.
@@ -145,8 +143,8 @@ async def resume(
             raise UnknownCompaction(f"{item.where}: {reason}", param=item.where)
         return Resumed(None, [*messages[:covered], make_summary_message(text), *after])
     new = after[place.known :]
-    if place.stop is None or (repeats and after and not new):
-        return Resumed(place.session, new if place.stop is None else after[-1:], item.note.summarized)
+    if place.stop is None:
+        return Resumed(place.session, new, item.note.summarized)
 
     async def find_again() -> Predecessor:
         session = await hf.store.get(item.session.ref)

@@ -205,11 +205,12 @@ class SessionHandle(SessionLog, PromptedSession):
             budget: token limit for the conversation in the working set; None: the strategy's.
             recall: search the session for messages that are no longer in the prompt and add those that match: `auto`, `on` or `off`; None:
                 the agent's setting.
-            idempotency_key: if a turn of the session used this key before, `messages` are not written again.
+            idempotency_key: if a turn of the user used this key before, it is continued, and `messages` are not written again.
             body: other fields of the model call that reduce the budget: `tools`, `max_tokens`.
 
         Raises:
-            IdempotencyConflict: the key was already used with other messages.
+            IdempotencyConflict: the key was already used with other messages, or for another session.
+            TurnGone: the turn of the key is no longer part of the conversation.
             TypeError: a keyword argument is not a field of a model call.
             SessionBusy: another turn is running, and this one was refused or has waited too long.
             TurnInterrupted: another turn interrupted this one before the block began. If that happens later, `add` and `next` raise this

@@ -197,7 +197,7 @@ def check_append(write: Append) -> None:
     check_entries(write.entries)
     if write.views or write.calls or write.compactions:
         _check_derived(write)
-    if write.state_delta is not None or write.state_expect or write.media or write.origins:
+    if write.state_delta is not None or write.state_expect or write.media or write.origins or write.key:
         _check_shared(write)
     if write.claim is not None:
         check_id(write.claim.holder, "claim")
@@ -208,6 +208,8 @@ def check_append(write: Append) -> None:
 def _check_shared(write: Append) -> None:
     if write.origins and not is_valid_ranges(write.origins, start=write.origins[0].first):
         raise InvalidRequest("origins must be valid ranges", param="origins")
+    if write.key is not None and write.key.name:
+        check_id(write.key.name, "idempotency_key")
     check_changes(write.state_delta or {})
     _check_expected(write.state_expect or {})
     check_media(write.media)

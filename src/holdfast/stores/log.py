@@ -20,6 +20,11 @@ result of the earlier append, with `replayed` true, or raises `IdempotencyConfli
 replay, `Appended.session` is the session as it is now, and `Appended.version` is the version after the first append. A
 session's idempotency keys are stored as long as the session itself.
 
+**Keys of turns.** If an `append` has a `key`, it opens the turn of this key, which is unique in its tenant and user. If a turn has the key
+already, the write raises `StaleSession`, and `find_turn` returns that turn. A key without a name, of which there is only the fingerprint,
+is that of the last turn that has it, and it is deleted when an entry of the session is erased. The keys of removed and withdrawn sessions
+that have a name stay known, so that `find_turn` says that there was a turn, until `sweep_turn_keys` has dropped them.
+
 **Claims.** A claim is the right to run a turn of a session. A session has at most one.
 
 - A write with a `claim` raises `SessionBusy` if the session has a claim of another holder that has not expired at the write's
@@ -81,6 +86,7 @@ from holdfast.domain.session import (
     NewCompaction,
     NewEntry,
     Session,
+    SessionRef,
     StoredCompaction,
 )
 from holdfast.errors import StoreCorrupt
@@ -99,6 +105,37 @@ class SavedView(msgspec.Struct, frozen=True, gc=False):
     """The session's version when the state was computed; None: the state is computed in the write that saves it. A state that
     was computed before the last retirement, erasure or change of a pin is not saved. Reads do not return this field.
     """
+
+
+class TurnKey(msgspec.Struct, frozen=True, gc=False):
+    """Identifies the request of a turn among all requests of its user."""
+
+    name: str
+    """The key that the client chose; empty: it chose none, and the fingerprint is the key."""
+    fingerprint: bytes
+    """Hash of the request."""
+    first: int = 0
+    """Index of the turn's first message in the entries of the write."""
+    entries: int | None = None
+    """Number of these messages; None: all others of the write."""
+    is_moved: bool = False
+    """True if the turn has the key already, and its messages are written again."""
+
+
+class KeyedTurn(msgspec.Struct, frozen=True, gc=False):
+    """The turn of a key."""
+
+    ref: SessionRef | None
+    """Its session; None: the session is gone."""
+    identity: str
+    """The session's identity."""
+    fingerprint: bytes
+    first_seq: int
+    """`seq` of the first entry that the request wrote."""
+    entries: int
+    """Number of entries that it wrote."""
+    made_at: int
+    """When the turn began, in milliseconds since the epoch."""
 
 
 class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -124,6 +161,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     idempotency_key: str | None = None
     fingerprint: bytes = b""
     """Identifies the request. If the idempotency key was used with another fingerprint, the write raises `IdempotencyConflict`."""
+    key: TurnKey | None = None
+    """The key of the turn that the write opens."""
     calls: Sequence[ModelCall] = ()
     """Model calls to record and to add to the session's usage."""
     views: Mapping[str, SavedView] | None = None

@@ -63,7 +63,8 @@ class Place:
 
     Args:
         session: the session as it was when it was found.
-        kind: `matched` if it was found by the request's messages, `fork` if it was made to continue after an earlier message.
+        kind: `matched` if it was found by the request's messages, `fork` if it was made to continue after an earlier message, `keyed` if it
+            has the turn that the request repeats.
         follows: `seq` of the message that the request continues after; None: the newest message.
         find_again: places the request again; None: the request gets no other session.
     """
@@ -71,7 +72,7 @@ class Place:
     def __init__(
         self,
         session: Session,
-        kind: Literal["named", "matched", "new", "fork"],
+        kind: Literal["named", "matched", "new", "fork", "keyed"],
         *,
         follows: int | None = None,
         find_again: Callable[[], Awaitable[Place]] | None = None,

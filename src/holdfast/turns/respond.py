@@ -236,10 +236,10 @@ def _make_keyed_id(turn: Turn) -> str | None:
     The id is derived from the key. So it is the same in each response to the request, need not be stored, and is known
     before the reply begins.
     """
-    key = turn.request.idempotency_key
-    if key is None:
+    key = turn.request.key
+    if key is None or not key.name:
         return None
-    return "chatcmpl-" + hashlib.sha256(f"{turn.session.identity}\0{key}".encode()).hexdigest()[:32]
+    return "chatcmpl-" + hashlib.sha256(f"{turn.session.identity}\0{key.name}".encode()).hexdigest()[:32]
 
 
 async def _repeat_reply(turn: Turn, stored: Entry) -> list[list[Delta]]:

@@ -13,7 +13,7 @@ from holdfast.domain.session import SCOPE, Session, SessionRef, is_always_named
 from holdfast.engine.engine import Engine
 from holdfast.errors import SessionNotFound
 from holdfast.limits import CALL_LOOKBACK, COMPARED_SESSIONS, MARKS, SIGHTINGS
-from holdfast.log.align import has_same_tools, is_from_user
+from holdfast.log.align import has_same_tools
 from holdfast.stores.base import Store
 from holdfast.stores.matching import Sighting
 from holdfast.stores.session_changes import is_claimed
@@ -36,8 +36,6 @@ class Sender(NamedTuple):
     """The leading system messages; if empty, sessions keep their own."""
     whole: bool = False
     """True if the request leaves nothing out (`session_mode: transcript`)."""
-    repeats: bool = False
-    """True if the client says that it repeats a request."""
     scope: str | None = None
     """Only sessions with this `SCOPE` are searched; None: all."""
 
@@ -79,8 +77,6 @@ class Finder:
         """Return the session to continue; None: the request begins a new one."""
         trail = self._trail
         replies = [at for at in trail.list_replies(0) if at]  # an assistant's greeting is no anchor
-        if self._sender.repeats and (repeated := await self._find_repeated()) is not None:
-            return repeated
         if not replies:
             return self._choose(await self._find_by_calls())
         ended = await self._find_ended(replies[0])
@@ -226,15 +222,6 @@ class Finder:
             if session.identity == place.identity and self._sender.scope in (None, session.metadata.get(SCOPE)):
                 found.append((session, place))
         return found
-
-    async def _find_repeated(self) -> Session | None:
-        """Return the newest session whose last turn has exactly the messages of the request; None: there is none."""
-        places = await look_up(self._store, self._sender.user_id, self._trail.digests[-1:])
-        for session, place in await self._read([one for one in places if one.live]):
-            _, later = await read_entries_until(self._store, session.ref, is_from_user, start=place.seq + 1)
-            if later is None:
-                return session
-        return None
 
     async def _find_by_calls(self) -> list[_Candidate]:
         """Return sessions whose first reply is not finished because the client runs tools: they are found by the ids of the calls."""

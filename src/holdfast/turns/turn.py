@@ -40,7 +40,7 @@ from holdfast.log.align import Mode, Plan
 from holdfast.log.items import Delta
 from holdfast.media.store import has_media, take_media_out
 from holdfast.overlays.session_cache import choose_view_to_save
-from holdfast.stores.log import Append, Appended, SavedView
+from holdfast.stores.log import Append, Appended, SavedView, TurnKey
 from holdfast.tools.context import TurnState
 from holdfast.tools.tool import get_tool_name
 from holdfast.turns.compaction import Compacted
@@ -93,8 +93,8 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The other fields of the request, which are sent upstream: tools, sampling, unknown fields."""
     dialect: Dialect | None = None
     """The API whose rules the prompt follows; None: the API of the model."""
-    idempotency_key: str | None = None
-    fingerprint: bytes = b""
+    key: TurnKey | None = None
+    """Identifies the request; None: it can never be known again."""
     headers: Mapping[str, str] = {}
     """HTTP headers that are sent with the model call and override those of the model. They contain a client's key,
     which is never stored.
@@ -114,15 +114,14 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     hosted_tools: tuple[Mapping[str, Any], ...] = ()
     """Tools that run at the provider, as sent by a client of the Responses API. Models of other providers do not get them."""
     repeats: bool = False
-    """True if the client says that it repeats an earlier request."""
+    """True if the client says that it repeats an earlier request, so that a key that it did not choose counts too."""
     cache_key: str | None = None
     """The client's own key for prompts in a provider's cache; None: the session's key is sent."""
 
     def with_key(self, key: str) -> TurnRequest:
-        """Return the request with an idempotency key, and with a fingerprint of its messages."""
-        sent = b"".join(map(encode_canonical, self.incoming))
-        fingerprint = hashlib.blake2b(sent, digest_size=16).digest()
-        return msgspec.structs.replace(self, idempotency_key=key, fingerprint=fingerprint)
+        """Return the request with an idempotency key, and with a fingerprint of its session and messages."""
+        sent = b"".join([self.ref.id.encode(), *map(encode_canonical, self.incoming)])
+        return msgspec.structs.replace(self, key=TurnKey(key, make_fingerprint(sent, key)))
 
 
 class Handover(msgspec.Struct):
@@ -427,7 +426,8 @@ class Turn:
         metadata: dict[str, Any] | Sequence[dict[str, Any] | None] | None = None,
         state_delta: Mapping[str, Any] | None = None,
         calls: Sequence[ModelCall] = (),
-        keyed: bool = True,
+        opens: bool = False,
+        key: TurnKey | None = None,
         last: bool = False,
         again: bool = False,
     ) -> Appended:
@@ -440,7 +440,8 @@ class Turn:
             metadata: a list with one item per message, or one dict for all messages.
             state_delta: changes of the session's state.
             calls: model calls to record.
-            keyed: False to leave out the request's idempotency key.
+            opens: True if this write begins the turn of the request.
+            key: key of a turn that this write moves.
             last: True if this is the last write of the turn, which releases the turn's claim on the session.
             again: True if this repeats the write that failed last. If the store has committed that one, nothing is written.
         """
@@ -452,7 +453,7 @@ class Turn:
             own = [{**one, "metadata": self.share.add_metadata(one.get("metadata"))} for one in own]
         if opening:
             own = [_mark_brought(one, message) for one, message in zip(own, messages, strict=True)]
-        begins = opening and keyed and request.note is not None
+        begins = opens and request.note is not None
         if begins:
             messages = [*messages, Message(role=NOTE, origin=request.note)]
             own = [*own, {"metadata": {INPUT_COUNT: len(own), MARK: make_mark(request.note)}}]
@@ -468,8 +469,7 @@ class Turn:
             expect=expect,
             identity=before.identity if before else None,
             retire_from=plan.retire_from if plan else None,
-            idempotency_key=request.idempotency_key if opening and keyed else None,
-            fingerprint=request.fingerprint if opening else b"",
+            key=request.key if opens else key,
             state_delta=state_delta,
             calls=calls,
             views=views,
@@ -498,6 +498,7 @@ class Turn:
         return msgspec.structs.replace(
             write,
             entries=[*map(to_new_entry, restored), *write.entries],
+            key=_move_key(write.key, len(restored)),
             expect=session.version if write.expect is None else write.expect,
             origins=await link_repeated(self.engine.store, session, [entry.seq for entry in restored]),
         )
@@ -557,9 +558,20 @@ class Turn:
             self._view = (key, view)
 
 
+def make_fingerprint(data: bytes, key: str = "") -> bytes:
+    """Return the hash of a request. With a key it tells nothing about the request to those who do not know the key."""
+    secret = hashlib.blake2b(key.encode(), digest_size=64).digest()
+    return hashlib.blake2b(data, digest_size=16, key=secret).digest()
+
+
 def make_mark(payload: Any) -> str:
     """Return the `MARK` of a note with this payload. Copies of the note in forks have the same mark."""
     return hashlib.blake2b(msgspec.json.encode(payload, order="sorted"), digest_size=6).hexdigest()
+
+
+def _move_key(key: TurnKey | None, by: int) -> TurnKey | None:
+    """Return a key whose turn begins after more entries of the write."""
+    return key and msgspec.structs.replace(key, first=key.first + (0 if key.is_moved else by))
 
 
 def _add_mark(own: Mapping[str, Any], message: Message, mark: Any) -> Mapping[str, Any]:

@@ -13,15 +13,16 @@ A client that never received the end of a reply may send the same request again:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import takewhile
 from typing import Final
 
 from holdfast.context.units import Unit, group_units
-from holdfast.domain.messages import Message, encode_canonical
-from holdfast.domain.session import NO_VERSION, Entry, Session, SessionRef
-from holdfast.errors import InvalidMessage, InvalidRequest, SessionNotFound, StaleSession, TurnGone
-from holdfast.limits import CALL_LOOKBACK, RETRY_MILLISECONDS
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, Session, SessionRef
+from holdfast.errors import Conflict, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
+from holdfast.limits import CALL_LOOKBACK
 from holdfast.log.align import (
     LogRemainder,
     Plan,
@@ -37,12 +38,12 @@ from holdfast.log.align import (
 )
 from holdfast.overlays.session_cache import CachedSession, read_view
 from holdfast.stores.base import Store
-from holdfast.stores.log import Appended
 from holdfast.stores.walk import read_entries_until
 from holdfast.turns.handover import resume
 from holdfast.turns.interruptions import apply_interruption, is_interrupting
 from holdfast.turns.place import MatchLost, count_known_messages, plan_history
 from holdfast.turns.prompt import check_body
+from holdfast.turns.request_keys import continue_turn, find_known_turn
 from holdfast.turns.turn import MARK, OPENED_BY, Turn, TurnWarning
 
 _PAGE: Final = 64
@@ -107,9 +108,6 @@ async def find_note(store: Store, ref: SessionRef, reply: Entry) -> Entry | None
     return None
 
 
-# -- the same idempotency key again ----------------------------------------------
-
-
 async def _answer_after(turn: Turn, first: Entry) -> None:
     """Find the message that ends a stored reply which begins with tool calls.
 
@@ -129,7 +127,7 @@ async def _answer_after(turn: Turn, first: Entry) -> None:
         elif not (head.metadata or {}).get("interrupted"):
             turn.answered, turn.closed = head, True
         elif at == len(units) - 1:
-            await turn.append((), plan=Plan("regenerated", retire_from=head.seq), keyed=False)
+            await turn.append((), plan=Plan("regenerated", retire_from=head.seq))
         return
 
 
@@ -149,8 +147,6 @@ WARNINGS: Final = {
 NOTHING = "messages is empty, and the session has no messages: there is nothing to answer"
 _RACES = 16
 """Maximum number of attempts to begin a turn if other writers append to the log meanwhile."""
-_COPY_ENTRIES = 64
-"""Number of entries that are searched for the copy of a message that was written again."""
 
 
 async def reconcile(turn: Turn) -> None:
@@ -158,29 +154,50 @@ async def reconcile(turn: Turn) -> None:
     turn.learned = await turn.engine.learning.get(turn.request.responder.llm)
     check_body(turn.request.responder, turn.request.body, turn.learned)
     await turn.admit()
-    if await _reconcile_warm(turn):
+    if await _continue_known(turn) or await _reconcile_warm(turn):
         return
     for _ in range(_RACES):
         session = (await turn.engine.store.get(turn.request.ref)).require_intact()
         plan, expected = await _plan(turn, session)
         if not plan.append and session.messages == 0:
             raise InvalidRequest(NOTHING, param="messages")
-        if plan.answer is not None and turn.request.idempotency_key is None:
+        if plan.answer is not None:
             await _answer_with(turn, session, plan, plan.answer)
             return
         try:
-            await write_opening(turn, session, plan, expect=expected if plan.answer is None else NO_VERSION)
+            await write_opening(turn, session, plan, expect=expected)
         except SessionNotFound:  # it was deleted: the next read raises the error
             continue
-        except StaleSession as exc:
-            if exc.expected == NO_VERSION and plan.answer is not None:  # the key is a new one, but its request is not
-                await _answer_with(turn, session, plan, plan.answer)
+        except StaleSession:
+            if await _continue_known(turn):
                 return
-            if turn.follows is not None and exc.expected == NO_VERSION:
-                raise MatchLost from exc
             continue
         return
     raise StaleSession(turn.request.ref.id, expected=session.version, version=session.version + 1)
+
+
+async def _continue_known(turn: Turn) -> bool:
+    """Continue or answer the turn that the request's key names. Return False if there is none.
+
+    Raises:
+        MatchLost: the key's turn does not count any more, or is in another session.
+    """
+    request, place = turn.request, turn.place
+    key, user_id = request.key, request.ref.user_id
+    for _ in range(_RACES):
+        known = await find_known_turn(turn.engine.store, user_id, key, repeats=request.repeats, now=turn.engine.clock())
+        if (known is None and place is not None and place.kind == "keyed") or (
+            known and known.session.ref != request.ref
+        ):
+            raise MatchLost
+        if known is None:
+            return False
+        with suppress(StaleSession):
+            if turn.handover.asked.team is not None:
+                await resume(turn, known.session, Plan("replayed"))
+            await continue_turn(turn, known)
+            return True
+    raise Conflict(f"session {request.ref.id!r} is being written to constantly: try again")
 
 
 async def _answer_with(turn: Turn, session: Session, plan: Plan, reply: Entry) -> None:
@@ -213,7 +230,7 @@ async def _reconcile_warm(turn: Turn) -> bool:
     Return False if the cache is outdated or does not contain enough entries.
     """
     request = turn.request
-    if is_interrupting(request) or not request.incoming or request.responder.steps or request.repeats:
+    if is_interrupting(request) or not request.incoming or request.responder.steps:
         return False
     warm = turn.engine.warm.get(request.ref) or await _read_session(turn)
     plan = _plan_warm_history(turn, warm) if _has_history(turn) else _plan_warm_delta(turn, warm)
@@ -272,17 +289,12 @@ async def _plan_delta(turn: Turn, session: Session) -> Plan:
         incoming = incoming[known:]
     last: Sequence[Entry] = await store.entries(session.ref, limit=len(incoming) + 1, descending=True)
     is_open = bool(last) and (last[0].kind in ("calls", "result") or is_cut(last[0]))
-    if last and (is_open or turn.request.repeats):
+    if is_open:
         tools, user = await read_entries_until(store, session.ref, is_from_user, descending=True)
         start = tools[-1].seq if user is None else user.seq
         before = await store.entries(session.ref, stop=start, limit=len(incoming), descending=True)
         last = [*tools, *([user] if user else ()), *before]
-    return align_delta(last[::-1], incoming, repeats=_repeats_recent(turn, last))
-
-
-def _repeats_recent(turn: Turn, newest: Sequence[Entry]) -> bool:
-    """Return True if the request says that it is repeated, and the last message of the log is not too old to be its reply."""
-    return turn.request.repeats and bool(newest) and newest[0].timestamp > turn.engine.clock() - RETRY_MILLISECONDS
+    return align_delta(last[::-1], incoming)
 
 
 def _repeat_results(stored: Sequence[Entry], sent: Sequence[Message]) -> Plan:
@@ -300,12 +312,7 @@ async def _plan_history(turn: Turn, session: Session) -> Plan:
     """Return the changes to the log for a request that contains the conversation, or a part of it."""
     request, is_named = turn.request, turn.place is None or turn.place.kind != "matched"
     whole = request.mode == "transcript"
-    plan = await plan_history(turn.engine.store, session, request.incoming, whole=whole, named=is_named)
-    if plan.relation == "regenerated" and request.repeats and plan.retire_from is not None and not plan.restore:
-        replies, other = await read_entries_until(turn.engine.store, session.ref, is_from_user, start=plan.retire_from)
-        if other is None and _repeats_recent(turn, replies[-1:]) and is_complete(replies[-1]):
-            return Plan("replayed", answer=replies[-1])
-    return plan
+    return await plan_history(turn.engine.store, session, request.incoming, whole=whole, named=is_named)
 
 
 async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int | None) -> None:
@@ -319,68 +326,8 @@ async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int
     turn.plan = plan
     turn.session = session
     writes = plan.append or plan.restore or plan.retire_from is not None or turn.request.note is not None
-    if not writes and turn.request.idempotency_key is None:
-        return
-    appended = await turn.append(turn.select_sent(plan), plan=plan, expect=expect)
-    if appended.replayed:
-        turn.plan = Plan("replayed")
-        await answer_again(turn, await _find_reply_start(turn, appended))
-
-
-async def _find_reply_start(turn: Turn, first: Appended) -> int:
-    """Return the `seq` at which the reply to the first attempt at a request begins.
-
-    If that reply was cut since, the messages of the request may have been written again with new numbers.
-
-    Raises:
-        TurnGone: the messages are no longer in force.
-    """
-    first_message = next((entry for entry in reversed(first.entries) if not entry.is_note), None)
-    if first_message is None or first_message.retired_by is None:
-        return first.start + len(first.entries)
-    stored = await turn.engine.store.entries(turn.request.ref, start=first_message.retired_by, limit=_COPY_ENTRIES)
-    moved = next((entry.seq for entry in stored if _is_moved(first_message, entry)), None)
-    if moved is None:
-        raise TurnGone(str(turn.request.idempotency_key))
-    return moved + 1
-
-
-def _is_moved(first_message: Entry, entry: Entry) -> bool:
-    """Return True if `entry` is a copy of `first_message`, written again."""
-    same = (entry.turn_id, entry.timestamp, entry.kind) == (
-        first_message.turn_id,
-        first_message.timestamp,
-        first_message.kind,
-    )
-    return same and encode_canonical(entry.message) == encode_canonical(first_message.message)
-
-
-async def answer_again(turn: Turn, start: int) -> None:
-    """Find the stored reply to the first attempt at the same request, and let the turn answer with it.
-
-    If the stored reply was cut off, its received part is replaced by a new reply.
-
-    Raises:
-        TurnGone: there was a complete reply, which is no longer in force.
-    """
-    store, ref = turn.engine.store, turn.request.ref
-    later = await store.entries(ref, start=start, limit=2)
-    reply = later[0] if later and later[0].message.role == "assistant" else None
-    is_cut_off = reply is not None and bool((reply.metadata or {}).get("interrupted"))
-    if reply is None or not is_cut_off:
-        replies, _ = await read_entries_until(
-            store, ref, lambda entry: is_from_user(entry) or is_complete(entry), start=start, retired=True
-        )
-        made = await store.entries(ref, start=replies[-1].seq + 1 if replies else start, limit=1, retired=True)
-        first = made[0] if made and is_complete(made[0]) else None
-        if (first is not None and (first.retired_by is not None or first.erased)) or (reply and reply.erased):
-            raise TurnGone(str(turn.request.idempotency_key))
-    if reply is None:
-        return
-    if not is_cut_off:
-        turn.answered, turn.closed = reply, True
-    elif len(later) == 1:
-        await turn.append((), plan=Plan("regenerated", retire_from=reply.seq), keyed=False)
+    if writes or (turn.request.key is not None and turn.request.key.name):
+        await turn.append(turn.select_sent(plan), plan=plan, expect=expect, opens=True)
 
 
 def find_unasked_result(session: Session | None, messages: Sequence[Message]) -> Message | None:
@@ -459,14 +406,9 @@ async def _plan_continuation(turn: Turn, session: Session) -> tuple[Plan, int]:
     is_last = bool(is_there) and is_there[0].seq == follows
     if is_last and reply is None and not later:
         return (Plan("delta", incoming) if incoming else Plan("replayed")), session.version
-    if is_last and incoming and begins_with(later, incoming):
-        if reply is None:
-            return align_delta(later, incoming), session.version
-        if reply.seq == session.tail.last_seq and _repeats_recent(turn, [reply]):
-            return Plan("replayed", answer=reply), session.version
-    if turn.request.idempotency_key is None:
-        raise MatchLost
-    return Plan("delta", incoming), NO_VERSION  # only a repeated request is accepted at this version
+    if is_last and incoming and reply is None and begins_with(later, incoming):
+        return align_delta(later, incoming), session.version
+    raise MatchLost
 
 
 async def has_continuation(store: Store, ref: SessionRef, seq: int) -> bool:

@@ -396,7 +396,7 @@ async def _retire_units(turn: Turn, units: Sequence[int]) -> None:
         later = await turn.engine.store.entries(ref, start=first)
         plan = Plan("regenerated", retire_from=first, restore=tuple(one for one in later if one.unit not in units))
         try:
-            await turn.settle(turn.append((), plan=plan, expect=version, keyed=False))
+            await turn.settle(turn.append((), plan=plan, expect=version))
         except StaleSession:  # there was a write outside of turns: read again
             continue
         return

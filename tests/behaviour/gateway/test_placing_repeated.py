@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.testing import Gate, Reply
 from tests.behaviour.kit import CLAUDE, Served, apis, assistant, gateway, until, user
-from tests.behaviour.kit.placing import Client, holding, logs, prompt, reply_to
+from tests.behaviour.kit.placing import Client, Device, holding, logs, prompt, reply_to
 
 Row = dict[str, Any]
 ADA: Row = {"user": "ada"}
@@ -148,12 +148,89 @@ async def test_retired_branch_is_found_by_the_pair_that_ends_a_window() -> None:
         assert await logs(served) == {ada.session_id: [*(one["content"] for one in branch[:6]), *window.seen[2:]]}
 
 
-async def test_key_of_another_chat_with_the_same_last_reply_is_no_conflict() -> None:
-    """A program counts its keys anew in each chat."""
+async def test_key_of_another_chat_is_refused() -> None:
+    """A key is one of its user's. Nothing of the second request is stored."""
     async with gateway(agree) as served:
-        for client in [await chat(served, opening) for opening in ("a", "b")]:
-            await client.say("more", headers=KEY)
-            assert prompt(served) == client.seen[:-1]
+        one, other = [await chat(served, opening) for opening in ("a", "b")]
+        await one.say("more", headers=KEY)
+        await other.say("more", status=422, headers=KEY)
+        assert await logs(served) == {one.session_id: one.seen, other.session_id: other.seen[:2]}
+
+
+@pytest.mark.parametrize("gone", ["rewound", "edited", "deleted", "erased", "user deleted"])
+async def test_key_of_a_turn_that_is_gone_calls_no_model(gone: str) -> None:
+    """With the same request; another one is still refused as such."""
+    async with gateway(agree) as served:
+        ada = await chat(served, "q0")
+        await ada.say("pay", headers=KEY)
+        body, path = ada.make_body(), f"/sessions/{ada.session_id}"
+        body["messages"] = body["messages"][:-1]
+        seq = (await served.entries(ada.session_id, "ada"))[-2]["seq"]
+        if gone == "edited":
+            ada.history = [*ada.history[:2], user("pay less")]
+            await ada.send()
+        else:
+            way: Row = {
+                "rewound": ("POST", f"{path}/rewind", {"at_turn": 0}),
+                "deleted": ("DELETE", path, None),
+                "erased": ("DELETE", f"{path}/messages/{seq}", None),
+                "user deleted": ("DELETE", "/users/ada", None),
+            }
+            method, where, sent = way[gone]
+            told = await served.http.request(
+                method, f"/v1{where}", json=sent, params=None if gone == "user deleted" else {"user_id": "ada"}
+            )
+            assert told.status_code < 300, told.text
+        calls = len(served.upstream.requests)
+        for messages, status in ((body["messages"], 409), ([*body["messages"][:-1], user("pay more")], 422)):
+            again = await served.http.post("/v1/chat/completions", json=body | {"messages": messages}, headers=KEY)
+            assert (again.status_code, again.json()["error"]["code"]) == (
+                status,
+                "turn_gone" if status == 409 else "idempotency_conflict",
+            )
+        assert len(served.upstream.requests) == calls
+
+
+async def test_key_is_known_for_a_week_after_its_session_is_gone() -> None:
+    async with gateway(agree, "sessions: {ttl: 30d}") as served:
+        ada = await chat(served, "q0")
+        await ada.say("pay", headers=KEY)
+        body = ada.make_body()
+        body["messages"] = body["messages"][:-1]
+        await served.http.delete(f"/v1/sessions/{ada.session_id}", params={"user_id": "ada"})
+        for day, status in ((0, 409), (6, 409), (8, 200)):
+            served.clock.now = served.clock.now if day == 0 else served.clock.now + (6 if day == 6 else 2) * 86_400_000
+            await served.native.sweep()
+            again = await served.http.post("/v1/chat/completions", json=body, headers=KEY)
+            assert again.status_code == status
+
+
+async def test_key_of_a_turn_that_another_device_overtook_continues_it() -> None:
+    """The tool that ran for it does not run again, and nothing is stored twice."""
+    async with gateway(["r0", Reply(status=500), "r2", "r1"]) as served:
+        phone, laptop = Device(served, session_id="s", **ADA), Device(served, session_id="s", **ADA)
+        await phone.say("q0")
+        await phone.say("q1", status=502, headers=KEY)
+        await laptop.say("q2")
+        body = phone.make_body()
+        for _ in range(2):
+            told = await served.http.post("/v1/chat/completions", json=body, headers=KEY)
+            assert told.json()["choices"][0]["message"]["content"] == "r1"
+        assert prompt(served) == ["q0", "r0", "q2", "r2", "q1"]
+        assert await logs(served) == {"s": ["q0", "r0", "q2", "r2", "q1", "r1"]}
+        assert len(served.upstream.requests) == 4
+
+
+@pytest.mark.parametrize("changed", [{"temperature": 0.5}, {"model": "other"}, {}])
+async def test_retry_count_counts_only_with_the_same_parameters(changed: Row) -> None:
+    async with gateway(agree) as served:
+        body = {"messages": [user("q")], "session_id": "s", "model": "default", "temperature": 0.1, **ADA}
+        for count, fields in enumerate((body, body | changed)):
+            told = await served.http.post(
+                "/v1/chat/completions", json=fields, headers={"x-stainless-retry-count": str(count)}
+            )
+            assert told.status_code == 200
+        assert len(served.upstream.requests) == (2 if changed else 1)
 
 
 async def test_later_messages_of_an_edit_keep_their_pictures() -> None:

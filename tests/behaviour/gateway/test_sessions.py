@@ -212,14 +212,15 @@ async def test_idempotency_key_replays_the_reply(session_id: str | None) -> None
 
 
 async def test_idempotency_keys_belong_to_their_user() -> None:
-    """Two users with one key are two requests, with and without a session id."""
+    """Two users with one key are two requests, with and without a session id. One user's are one, so another place is refused."""
     async with gateway(reply_to_last) as served:
-        key = {"Idempotency-Key": "k-1"}
         for session_id in (None, "s"):
+            key = {"Idempotency-Key": f"key of {session_id}"}
             for name in ("ada", "bob"):
                 answer = await served.chat(f"for {name}", session_id, headers=key, user=name)
                 assert answer["choices"][0]["message"]["content"] == f"re: for {name}"
         assert (await served.chat("for all", None, headers=key))["status"] == 200
+        assert (await served.chat("for ada", "t", headers=key, user="ada"))["status"] == 422
         assert len(served.upstream.requests) == 5
 
 

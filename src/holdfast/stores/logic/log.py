@@ -5,11 +5,13 @@ Most checks that can refuse a write come before its first change, so a rollback 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace as evolve
 
@@ -20,10 +22,10 @@ from holdfast.domain.log import rewind
 from holdfast.domain.messages import GENESIS, encode_payload
 from holdfast.domain.refusals import with_refusals
 from holdfast.domain.session import Entry, ModelCall, PromptText, Session, SessionRef, StoredCompaction, Tail
-from holdfast.errors import EntryNotFound, IdempotencyConflict, StoreCorrupt
-from holdfast.limits import INLINE_MESSAGES
+from holdfast.errors import EntryNotFound, IdempotencyConflict, StaleSession, StoreCorrupt
+from holdfast.limits import INLINE_MESSAGES, KEY_MILLISECONDS, RETRY_MILLISECONDS
 from holdfast.stores import checks
-from holdfast.stores.log import Append, Appended, FoundEntries, SavedView, WindowRows
+from holdfast.stores.log import Append, Appended, FoundEntries, KeyedTurn, SavedView, TurnKey, WindowRows
 from holdfast.stores.logic import media as media_steps
 from holdfast.stores.logic.compactions import (
     drop_compaction,
@@ -98,6 +100,22 @@ class LogStore(Handle):
         steps = partial(_append_entries, self.tenant, ref, write, payloads, changes)
         long = len(write.entries) > INLINE_MESSAGES
         return await self._write(steps, ref, light=light, long=long, sharing=write.state_delta)
+
+    @reads(single=True)
+    def find_turn(self, user_id: str, key: TurnKey) -> Steps[KeyedTurn | None]:
+        """Return the turn of a key of a user; None if the key was never used, or its session is gone for long."""
+        rows = yield Query("turn_key_get", (make_key_id(self.tenant, user_id, key),))
+        if not rows:
+            return None
+        user, id_, identity, *rest = rows[0]
+        ref = None if id_ is None else SessionRef(decode_text(user), decode_text(id_))
+        return KeyedTurn(ref, decode_text(identity or b""), *rest)
+
+    @writes()
+    def sweep_turn_keys(self, *, now: int) -> Steps[None]:
+        """Delete the keys of turns whose sessions are gone for more than a week, and those that count only for minutes."""
+        yield Query("turn_keys_bury", (now + KEY_MILLISECONDS,))
+        yield Query("turn_keys_expire", (now,))
 
     @reads()
     def entries(
@@ -282,6 +300,7 @@ class LogStore(Handle):
         yield Query("prompt_texts_quoting", (pk, seq))
         yield Query("prompt_texts_of", (self.tenant, ref.user_id, ref.id, seq))
         yield from media_steps.forget_media(pk, seq)
+        yield Query("turn_keys_forget", (pk,))
         yield from note_removed_session(self.tenant, ref, seq)
         return evolve(old, message=message, metadata=None, tokens=count, total=old.total + shift, erased=True)
 
@@ -391,6 +410,8 @@ def _append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, 
         first = yield from _find_replay(pk, session, write.idempotency_key, write.fingerprint)
         if first is not None:
             return first
+    if write.key is not None and write.key.name and not write.key.is_moved:
+        yield from _refuse_known_key(session, write.key)
     claim = resolve_claim(session, write) if write.claim or write.release else session.claim
     refuse_stale(session, write)
     changed = (
@@ -429,6 +450,8 @@ def _append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, 
     if write.idempotency_key is not None:
         key = (write.idempotency_key, write.fingerprint, after.version, start, len(written))
         yield Query("idempotency_put", (pk, *key))
+    if write.key is not None:
+        yield from _put_turn_key(pk, session, write, write.key, len(written))
     reopened = session.status != after.status
     return Appended(
         after, drop_aliases(written), after.version, start, compactions=laid, reopened=reopened, records=changed
@@ -474,6 +497,35 @@ def _find_replay(pk: int, session: Session, key: str, fingerprint: bytes) -> Ste
     if count:
         found = yield Query("log_forward", (pk, first_seq, first_seq + count, count))
     return Appended(session, tuple(decode_entry(row) for row in found), version, first_seq, replayed=True)
+
+
+def make_key_id(tenant: str, user_id: str, key: TurnKey) -> bytes:
+    """Return the hash under which the turn of a key is stored."""
+    data = msgspec.json.encode([tenant, user_id, key.name or key.fingerprint])
+    return hashlib.blake2b(data, digest_size=16, person=b"name" if key.name else b"request").digest()
+
+
+def _refuse_known_key(session: Session, key: TurnKey) -> Steps[None]:
+    """Raise `StaleSession` if there is a turn of the key already."""
+    if (yield Query("turn_key_get", (make_key_id(session.tenant, session.user_id, key),))):
+        raise StaleSession(session.id, expected=session.version, version=session.version)
+
+
+def _put_turn_key(pk: int, session: Session, write: Append, key: TurnKey, number: int) -> Steps[None]:
+    """Store the key of a turn whose opening has written a number of entries to a session that was read before."""
+    count = number - key.first if key.entries is None else key.entries
+    place = (
+        make_key_id(session.tenant, session.user_id, key),
+        pk,
+        key.fingerprint,
+        session.tail.next_seq + key.first,
+        count,
+    )
+    expires_at = None if key.name else write.timestamp + RETRY_MILLISECONDS
+    is_new = (
+        key.name and not key.is_moved
+    )  # else the statement fails if another write was faster, and the write is run again
+    yield Query("turn_key_new" if is_new else "turn_key_put", (*place, write.timestamp, expires_at))
 
 
 def _retire_entries(pk: int, start: int, by: int, after: Session, gone: int) -> Steps[Session]:

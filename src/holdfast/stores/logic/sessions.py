@@ -62,6 +62,8 @@ _SESSION_DELETES = (
     "views_delete",
     "compactions_delete",
     "idempotency_delete",
+    "turn_keys_forget",
+    "turn_keys_release",
     "calls_delete",
     "prompt_texts_delete",
     "media_uses_delete",

@@ -17,12 +17,12 @@ from holdfast.stores.sql.statements import get_parameters, get_view_columns, loa
 
 MOST: Final = 12
 """Maximum number of statements that are combined. An append with more statements runs in a transaction."""
-READS: Final = frozenset({"session_get", "idempotency_get", "log_forward"})
+READS: Final = frozenset({"session_get", "idempotency_get", "turn_key_get", "log_forward"})
 """Statements with which an append reads before it writes. They run before the combined statement."""
 _FUSIBLE: Final = frozenset(
     {
         *("session_advance", "session_claim", "profile_put", "entry_insert", "view_put", "idempotency_put"),
-        *("call_insert", "prompt_text_put"),
+        *("call_insert", "prompt_text_put", "turn_key_new", "turn_key_put"),
     }
 )
 """Statements that can be combined, because none of them reads what another one writes."""

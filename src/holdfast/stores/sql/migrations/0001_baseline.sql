@@ -127,6 +127,21 @@ CREATE TABLE idempotency (
     PRIMARY KEY (session, "key")
 ) {clustered};
 
+-- The turns of request keys, by a hash of tenant, user and key. `session` is 0 if the session is gone; such a row is kept for some days.
+CREATE TABLE turn_keys (
+    id          VARBINARY(16) NOT NULL PRIMARY KEY,
+    session     INT NOT NULL,
+    fingerprint LONGBLOB NOT NULL,
+    first_seq   INT NOT NULL,
+    entries     INT NOT NULL,
+    made_at     INT NOT NULL,
+    expires_at  INT
+) {clustered};
+
+CREATE INDEX turn_keys_session ON turn_keys (session);
+[sqlite postgres] CREATE INDEX turn_keys_expiring ON turn_keys (expires_at) WHERE expires_at IS NOT NULL;
+[mysql] CREATE INDEX turn_keys_expiring ON turn_keys (expires_at);
+
 CREATE TABLE model_calls (
     pk      SERIAL,
     session INT NOT NULL,

@@ -117,6 +117,20 @@ FROM entries WHERE session = :session AND seq < :stop AND retired_by IS NOT NULL
 -- idempotency_get(session, key): select fingerprint, version, first_seq, entries from idempotency --
 -- idempotency_put(session, key, fingerprint, version, first_seq, entries): insert idempotency --
 -- idempotency_delete(session): delete idempotency --
+
+-- turn_key_get(id bytes) --
+-- Return a key's turn, with the name of its session.
+SELECT s.user_id, s.id, s.identity, k.fingerprint, k.first_seq, k.entries, k.made_at
+FROM turn_keys AS k LEFT JOIN sessions AS s ON s.pk = k.session AND s.withdrawn = '' WHERE k.id = :id
+
+-- turn_key_new(id, session, fingerprint, first_seq, entries, made_at, expires_at): insert turn_keys --
+-- turn_key_put(id, session, fingerprint, first_seq, entries, made_at, expires_at): put turn_keys --
+-- turn_keys_forget(session): delete turn_keys where expires_at IS NOT NULL --
+-- Delete the keys that clients did not choose. They are hashes of what was sent.
+
+-- turn_keys_release(session int): update turn_keys set session = 0 where session = :session AND expires_at IS NULL --
+-- turn_keys_bury(expires_at int): update turn_keys set expires_at = :expires_at where session = 0 AND expires_at IS NULL --
+-- turn_keys_expire(now int): delete turn_keys where expires_at <= :now --
 -- call_insert(session, turn_id, data): insert model_calls --
 
 -- calls_newest(session, limit): select data from model_calls ORDER BY pk DESC --

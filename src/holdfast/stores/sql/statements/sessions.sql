@@ -58,7 +58,9 @@ VALUES (:tenant, :user_id, :id, :agent, :version, :created_at, :accessed_at, :st
 -- session_holds(session) --
 -- Count what belongs to a session: compactions, views, model calls, idempotency keys, artifacts and media, with their bytes.
 SELECT (SELECT count(*) FROM compactions WHERE session = :session), (SELECT count(*) FROM saved_views WHERE session = :session),
-       (SELECT count(*) FROM model_calls WHERE session = :session), (SELECT count(*) FROM idempotency WHERE session = :session),
+       (SELECT count(*) FROM model_calls WHERE session = :session),
+       (SELECT count(*) FROM idempotency WHERE session = :session)
+       + (SELECT count(*) FROM turn_keys WHERE session = :session AND expires_at IS NULL),
        (SELECT count(*) FROM artifacts WHERE session = :session),
        (SELECT CAST(coalesce(sum(size), 0) AS {int}) FROM artifacts WHERE session = :session),
        (SELECT count(*) FROM media WHERE session = :session),
