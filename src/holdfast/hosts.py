@@ -15,3 +15,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:  # a host name; only DNS knows which machine it means
         return False
+
+
+def is_network(text: str) -> bool:
+    """Return True for an IP address or a network of addresses."""
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True

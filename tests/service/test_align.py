@@ -15,7 +15,7 @@ from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry, NewEntry, SessionRef, Tail
 from holdfast.errors import ResultExists
 from holdfast.holdfast import Holdfast
-from holdfast.log.align import LogRemainder, align_delta, align_rest, align_results
+from holdfast.log.align import LogRemainder, align_delta, align_rest, drop_known_results
 from holdfast.turns.place import plan_history
 
 USER = "ada"
@@ -74,9 +74,10 @@ def test_delta(log: list[Any], sent: list[Message], relation: str, appended: int
 
 def test_known_results_are_passed_over_and_others_refused() -> None:
     log = write(user("1"), call("c"), result("c"), reply("r"))
-    assert align_results(log, [result("c"), user("2")]) == 1
+    assert drop_known_results(log, [result("c"), user("2")]) == (user("2"),)
+    assert drop_known_results(log, [result("d"), result("c"), result("d"), user("2")]) == (result("d"), user("2"))
     with pytest.raises(ResultExists):
-        align_results(log, [result("c", "other")])
+        drop_known_results(log, [result("c", "other")])
     with pytest.raises(ResultExists):
         align_rest(LogRemainder(log[1:3], log[3]), [call("c"), result("c", "other")])
 

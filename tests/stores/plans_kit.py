@@ -44,6 +44,8 @@ ON_A_TURNS_PATH = (
     "views_delete",
     "idempotency_get",
     "idempotency_put",
+    "turn_key_get",
+    "turn_key_put",
     "call_insert",
     "calls_newest",
     "calls_backward",

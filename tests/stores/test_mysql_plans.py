@@ -49,7 +49,7 @@ async def test_list_pages_start_at_their_position(mysql_url: str, tied: bool) ->
     await asyncio.gather(*(store.create(one) for one in new))
     await store.close()
     middle = new[MANY // 2]
-    behind = (middle.timestamp, "ann", middle.id, None, None, LIMIT, 0, 0)
+    behind = (middle.timestamp, "ann", middle.id, None, None, LIMIT, 0, 0, 1)
     for name in ("list_newest", "list_oldest", "list_newest_of_user", "list_oldest_of_user"):
         assert await _read(mysql_url, name, "acme", *behind) < MOST, name
 

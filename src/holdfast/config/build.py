@@ -133,6 +133,7 @@ def build_life_settings(config: Config, *, sweep: bool = False) -> LifeSettings:
     sessions = config.sessions
     return LifeSettings(
         session_ttl=round(sessions.ttl * 1000),
+        unplaced_ttl=round(sessions.unplaced_ttl * 1000),
         max_sessions=sessions.max_sessions,
         max_history_turns=sessions.max_messages,
         retention=round(config.storage.sessions.retention * 1000),

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta
 
 from holdfast.context.settings import FREE_STRATEGIES, STRATEGIES
-from holdfast.hosts import is_loopback
+from holdfast.hosts import is_loopback, is_network
 from holdfast.limits import BODY_BYTES, MEDIA_BYTES, MESSAGE_BYTES
 from holdfast.sections import (
     Count,
@@ -65,6 +65,14 @@ class Gateway(Settings, frozen=True, kw_only=True):
     """
     session_headers: Names = ()
     """Headers that name the session, in addition to `X-Session-Id`."""
+    scope_headers: Names = ()
+    """Headers with an id that a program gives to all its requests, side calls included, in addition to those of Claude Code, Codex and Open
+    WebUI. Requests without a session are compared only with the sessions that began with the same id.
+    """
+    trusted_proxies: Names = ("127.0.0.1", "::1")
+    """Addresses, or networks such as `10.0.0.0/8`, of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` name the client's address and
+    scheme. Those of others are ignored.
+    """
     require_user: bool = False
     """Reject chat requests that name no user, even if they name a session. If false, such requests belong to the user `default`. If they
     name a session, they get that session of `default`, or else the only session with this id, even if it belongs to another user.
@@ -104,8 +112,13 @@ class Gateway(Settings, frozen=True, kw_only=True):
     """Origins of web pages that may call the server, for example `https://app.example.com`."""
 
     def find_mistakes(self) -> list[Mistake]:
-        names = {"user_headers": self.user_headers, "session_headers": self.session_headers}
+        names = {one: getattr(self, one) for one in ("user_headers", "session_headers", "scope_headers")}
         found = [mistake for key, headers in names.items() for mistake in check_header_names(key, headers)]
+        found += [
+            ("trusted_proxies", f"{one!r:.80} is no address or network")
+            for one in self.trusted_proxies
+            if not is_network(one)
+        ]
         unknown = [name for name in self.allowed_strategies if name not in STRATEGIES]
         known = f"known: {', '.join(STRATEGIES)}"
         return [*found, *(("allowed_strategies", f"unknown strategy {name[:80]!r}; {known}") for name in unknown)]

@@ -57,6 +57,8 @@ class Sessions(Settings, frozen=True, kw_only=True):
 
     ttl: Duration = 86_400.0
     """Idle time after which a session ends. 0: never."""
+    unplaced_ttl: Duration = 86_400.0
+    """Idle time after which an unplaced session is deleted: one of a caller without a name, or of a job of a chat interface. 0: never."""
     max_sessions: Count = 10_000
     """Maximum number of active sessions of a tenant. If there are more, the session that has been idle longest ends. 0: no limit."""
     max_messages: Annotated[int, Meta(ge=0, le=HISTORY_TURNS)] = 0

@@ -67,6 +67,8 @@ JOINED: Final = "joined"
 Agents outside the branch see that reply instead. Every unit of the branch has this key, not only the last one, because
 a view decides about each unit separately; see `holdfast.context.agent_view`.
 """
+UNPLACED: Final = "unplaced_"
+"""Beginning of the ids of unplaced sessions. Statements of the stores have it, too."""
 SCOPE: Final = "scope"
 """Key in the `metadata` of a session: the id that a program gave all the requests among which this session's were."""
 UNDELIVERED: Final = "undelivered"
@@ -111,13 +113,26 @@ def is_child(ref: SessionRef) -> bool:
     return ref.id.endswith(_CHILD_MARK)
 
 
+def is_unplaced(ref: SessionRef) -> bool:
+    """Return True if the id shows that nobody can be said to have begun the session; see docs/placing.md.
+
+    Such a session is in no list unless asked for, is never searched or matched, and is deleted soon after its last use.
+    """
+    return ref.id.startswith(UNPLACED)
+
+
+def is_searchable(ref: SessionRef) -> bool:
+    """Return True if the messages of the session are indexed."""
+    return not (is_child(ref) or is_unplaced(ref))
+
+
 def is_always_named(ref: SessionRef) -> bool:
     """Return True if only requests that name the session belong to it: its messages are not compared with those of other requests.
 
-    This applies to sessions of agents that are called like tools, and to conversations of OpenAI's Conversations API. A client that sends
+    This applies to sessions of agents that are called like tools, to unplaced ones, and to conversations of OpenAI's Conversations API. A client that sends
     the items of its conversation without naming it writes the reply to the conversation itself.
     """
-    return is_child(ref) or _CONVERSATION.fullmatch(ref.id) is not None
+    return not is_searchable(ref) or _CONVERSATION.fullmatch(ref.id) is not None
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):

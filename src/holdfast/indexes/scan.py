@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.memory import Owner
 from holdfast.domain.record import RecordOwner, TenantRef
-from holdfast.domain.session import Session, SessionRef, is_child
+from holdfast.domain.session import Session, SessionRef, is_searchable
 from holdfast.errors import InvalidRequest, SessionNotFound, StoreCorrupt
 from holdfast.indexes.report import Rebuilding
 from holdfast.indexes.sources import SourceName, to_memory_source, to_record_source, to_session_source
@@ -247,7 +247,7 @@ class Scanner:
             return
         async for page in iterate_session_pages(self.store, size=_PAGE, user_id=what.user):
             for session in page:
-                if not is_child(session.ref):
+                if is_searchable(session.ref):
                     yield session
 
     async def _iterate_newest(self, until: int | None) -> AsyncIterator[Session]:
@@ -293,7 +293,7 @@ class Scanner:
 
         It is 0 if the session is up to date, and otherwise at least 1.
         """
-        if is_child(session.ref):
+        if not is_searchable(session.ref):
             return 0
         known = await self.index.progress(*to_session_source(session.ref))
         if known is None or known.identity != session.identity:

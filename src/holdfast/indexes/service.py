@@ -24,7 +24,7 @@ from typing import Final
 from holdfast.background import cancel_task
 from holdfast.domain.memory import Owner
 from holdfast.domain.record import RecordOwner
-from holdfast.domain.session import SessionRef, is_child
+from holdfast.domain.session import SessionRef, is_searchable
 from holdfast.embedders import Embedder
 from holdfast.embedders.base import get_floor
 from holdfast.errors import Conflict, HoldfastError, StoreError
@@ -120,7 +120,7 @@ class IndexService:
 
     def schedule(self, ref: SessionRef) -> None:
         """Queue a session that was written to."""
-        if not self.closed and not ref.withdrawn and not is_child(ref):
+        if not self.closed and not ref.withdrawn and is_searchable(ref):
             self._queue.add(to_session_source(ref))
 
     def schedule_records(self, owner: RecordOwner) -> None:

@@ -96,13 +96,13 @@ class ExpiringStore(StoreWrapper):
         session = await self._resolve_expiry(rows.session)
         if session is rows.session:
             return rows
-        if not self._life.durable:  # the session was used after it was read
+        if not self._life.keeps(ref):  # the session was used after it was read
             return await self.inner.window(ref, view)
         return msgspec.structs.replace(rows, session=session)
 
     async def _resolve_expiry(self, session: Session) -> Session:
         """Return the session, as closed if it has expired. With a store in memory, raise `SessionNotFound` if it has expired."""
-        if self._life.durable:
+        if self._life.keeps(session.ref):
             return self._life.apply_expiry(session)
         while self._life.is_expired(session):
             if await self._life.expire(session):
@@ -132,7 +132,7 @@ class ExpiringStore(StoreWrapper):
             try:
                 added = await add()
             except SessionExists:
-                if life.durable or not life.is_expired(old := await self.inner.get(new.ref)):
+                if life.keeps(new.ref) or not life.is_expired(old := await self.inner.get(new.ref)):
                     raise
                 await life.expire(old)
                 added = await add()
@@ -172,7 +172,7 @@ class ExpiringStore(StoreWrapper):
 
     async def _append_to_expired(self, ref: SessionRef, write: Append, expired: Session) -> Appended:
         ended = await self._life.expire(expired)
-        if ended and not self._life.durable:
+        if ended and not self._life.keeps(ref):
             raise SessionNotFound(ref.id)
         # A caller that expects a version has seen the session as closed, so recording the end must not make that version stale.
         expect = write.expect + 1 if ended and write.expect is not None else write.expect
@@ -186,7 +186,7 @@ class ExpiringStore(StoreWrapper):
         if self._life.is_expired(old):
             stale = self._life.durable and expect is not None and expect != old.version
             ended = not stale and await self._life.expire(old)
-            if ended and not self._life.durable:
+            if ended and not self._life.keeps(ref):
                 raise SessionNotFound(ref.id)
             expect = expect + 1 if ended and expect is not None else expect
         changed = await self.inner.update(ref, patch, timestamp=timestamp, expect=expect)

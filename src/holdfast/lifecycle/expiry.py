@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.background import KeyedRepeater
-from holdfast.domain.session import Ending, EndReason, Session, SessionRef
+from holdfast.domain.session import Ending, EndReason, Session, SessionRef, is_unplaced
 from holdfast.errors import SessionNotFound, StoreError
 from holdfast.hooks.registry import HookRegistry
 from holdfast.lifecycle.hook_delivery import HookDispatcher
@@ -153,6 +153,10 @@ class SessionLifecycle:
             self.shortest = ttl
             self.on_shorter()
 
+    def keeps(self, ref: SessionRef) -> bool:
+        """Return True if the session is closed when it ends; False if it is deleted."""
+        return self.durable and not is_unplaced(ref)
+
     def get_expiry_filters(self) -> dict[str, int]:
         """Return the arguments `now` and `ttl` with which a store finds expired sessions."""
         return {"now": 0, "ttl": 0} if self.settings.still else {"now": self._clock(), "ttl": self.settings.session_ttl}
@@ -251,7 +255,7 @@ class SessionLifecycle:
                 session.damaged,
             )
             return False
-        ending = self._make_ending(session, reason, withdrawn=reason == "delete" or not self.durable)
+        ending = self._make_ending(session, reason, withdrawn=reason == "delete" or not self.keeps(session.ref))
         if reason == "delete" and (session.damaged or not ending.hooks):  # hooks need an undamaged session
             ended = await self.store.remove(session.ref) is not None
         else:
@@ -297,9 +301,9 @@ class SessionLifecycle:
         self._served.pop(ref, None)
         self._touched.pop(ref, None)
         self.ended[reason] += 1
-        if session.status == "active" and self._count is not None:
-            self._count -= 1
-        if not self.durable and reason in IDLE:
+        if session.status == "active":
+            self._count_change(ref, -1)
+        if not self.keeps(ref) and reason in IDLE:
             _remember(self._lapsed, ref, session, _CACHE_SESSIONS)
 
     async def expire(self, session: Session) -> bool:
@@ -321,11 +325,11 @@ class SessionLifecycle:
         session = (await self.store.get(ref)).require_intact()
         if self.is_expired(session):
             await self.expire(session)
-            if not self.durable:
+            if not self.keeps(ref):
                 raise SessionNotFound(ref.id)
         elif session.status == "active":
             await self.end(session, "close")
-        if self.durable:
+        if self.keeps(ref):
             return await self.store.get(ref)
         return msgspec.structs.replace(session, status="closed", ended_at=self._clock(), end_reason="close")
 
@@ -370,7 +374,10 @@ class SessionLifecycle:
     def adjust_count(self, ref: SessionRef, by: int = 1) -> None:
         """Add `by` to the known number of active sessions, because `ref` has become active or inactive."""
         self._lapsed.pop(ref, None)
-        if self._count is not None:
+        self._count_change(ref, by)
+
+    def _count_change(self, ref: SessionRef, by: int) -> None:
+        if self._count is not None and not is_unplaced(ref):
             self._count += by
 
     async def _recount(self) -> None:

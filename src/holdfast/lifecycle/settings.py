@@ -19,6 +19,8 @@ class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     session_ttl: int = DAY
     """Idle time in milliseconds after which a session without its own ttl ends; 0: such sessions never expire."""
+    unplaced_ttl: int = DAY
+    """The same for unplaced sessions, which are deleted then."""
     max_sessions: int = 10_000
     """Maximum number of active sessions per tenant; 0: no limit."""
     max_history_turns: int = 0
@@ -47,7 +49,7 @@ class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
         """
         found: dict[str, Any] = {}
         for name, value in given.items():
-            if name in ("session_ttl", "retention"):
+            if name in ("session_ttl", "unplaced_ttl", "retention"):
                 found[name] = parse_milliseconds(value, name)
             elif name in _COUNTS:
                 found[name] = _parse_count(value, name, _COUNTS[name])
@@ -57,7 +59,7 @@ class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _COUNTS: Final = {"max_sessions": 1_000_000_000, "max_history_turns": HISTORY_TURNS}
-SETTINGS: Final = ("session_ttl", "retention", *_COUNTS)
+SETTINGS: Final = ("session_ttl", "unplaced_ttl", "retention", *_COUNTS)
 """The settings that `LifeSettings.of` accepts."""
 
 

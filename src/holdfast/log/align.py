@@ -7,7 +7,7 @@ A request has a whole conversation or a part of it (a *history*), or only new me
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -18,7 +18,7 @@ from holdfast.domain.session import JOINED, Entry
 from holdfast.errors import ResultExists
 
 Mode = Literal["auto", "transcript", "delta"]
-Relation = Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced", "forked"]
+Relation = Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced", "forked", "unplaced"]
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
@@ -143,30 +143,27 @@ def _is_hidden(entries: Sequence[Entry], at: int) -> bool:
     return entry.message.role == "tool" and any(one.seq == entry.unit and not is_reply(one) for one in entries[:at])
 
 
-def align_results(stored: Sequence[Entry], sent: Sequence[Message]) -> int:
-    """Return how many of the results with which a delta begins are in the log already.
+def drop_known_results(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the messages of a delta without the results at its beginning that the log has, or that it has twice.
 
     Args:
         stored: the last live entries, in order.
         sent: the request's messages.
 
     Raises:
-        ResultExists: the log has another result of one of these calls.
+        ResultExists: there is another result of one of these calls.
     """
-    for at, message in enumerate(sent):
-        if message.role != "tool":
-            return at
-        calls = (
-            one for one in reversed(stored) if any(call.id == message.tool_call_id for call in one.message.tool_calls)
-        )
-        call = next(calls, None)
-        results = [] if call is None else [one for one in stored if one.kind == "result" and one.seq > call.seq]
-        known = next((one for one in results if one.message.tool_call_id == message.tool_call_id), None)
+    kept: list[Message] = []
+    for message in takewhile(lambda one: one.role == "tool", sent):
+        id_ = message.tool_call_id
+        call = next((one for one in reversed(stored) if any(call.id == id_ for call in one.message.tool_calls)), None)
+        results = [] if call is None else [one.message for one in stored if one.kind == "result" and one.seq > call.seq]
+        known = next((one for one in (*results, *kept) if one.tool_call_id == id_), None)
         if known is None:
-            return at
-        if encode_canonical(known.message) != encode_canonical(message):
-            raise ResultExists(str(message.tool_call_id))
-    return len(sent)
+            kept.append(message)
+        elif encode_canonical(known) != encode_canonical(message):
+            raise ResultExists(str(id_))
+    return (*kept, *dropwhile(lambda one: one.role == "tool", sent))
 
 
 def count_shared(stored: Sequence[Entry], sent: Sequence[Message]) -> int:

@@ -33,11 +33,13 @@ from holdfast.server.requester import (
     MATCHES,
     MODES,
     Requester,
+    can_match,
     drop_own_fields,
     find_unknown_fields,
     get_memory_place,
     get_requested_mode,
     identify_requester,
+    is_interface_job,
     make_field_warnings,
     name_session,
     should_match,
@@ -58,6 +60,11 @@ _SHORT_KEY = TurnWarning(
     "short_idempotency_key",
     f"the Idempotency-Key was ignored: in a request that names no user it must have at least {_UNNAMED_KEY_CHARS} characters",
     param="Idempotency-Key",
+)
+_UNIDENTIFIED = TurnWarning(
+    "unidentified",
+    "the request names neither a user nor a session, so it was compared with no other: name its user, or its session next time",
+    param="user",
 )
 _DELIVERY_FIELDS = frozenset({"stream", "stream_options", "on_disconnect"})
 """Fields in which a repeated request may differ from the first one, because they do not affect the reply."""
@@ -135,13 +142,16 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
     system, apart, media = await _take_messages(call, sent, parsed)
     mode = wanted or _choose_mode(hf.roster.agents.get(body.get("agent") or body.get("model") or ""), gateway)
     settings = read_settings(call, parsed)
+    if is_job := parsed.predecessor is None and is_interface_job(system, apart):
+        session_id = None
     separated = separate_heard(apart, parsed.own[len(system) :], mode, _parse_interruption(body))
     placed = PlacedRequest(
         *(body, system, separated.messages, key, requester, session_id, parsed.predecessor),
-        matches=should_match(call, body, requester, gateway),
+        matches=should_match(call, body, requester, gateway) and not is_job,
         mode=separated.mode,
         check=partial(_check_responder, settings, gateway, parsed, unknown),
         instructions=parsed.instructions,
+        is_unplaced=is_job or (session_id is None and not can_match(requester, gateway)),
         repeats=is_repeated(call, requester),
     )
     place = await place_request(call, placed)
@@ -152,6 +162,8 @@ async def open_turn(call: Call, sent: dict[str, Any], parsed: ParsedRequest, gat
     placed.check(responder)
     if call.get_header("idempotency-key") and (key is None or not key.name):
         warnings.append(_SHORT_KEY)
+    elif placed.is_unplaced and place.kind == "new" and not is_job:
+        warnings.append(_UNIDENTIFIED)
     warnings += (*_warn_of_repairs(call), *_warn_of_times(parsed.own), *_warn_of_hosted_tools(responder, parsed))
     request = TurnRequest(
         ref=session.ref,

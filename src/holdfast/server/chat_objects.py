@@ -123,7 +123,8 @@ class TurnSummary(Answer, kw_only=True):
     agent: str | UnsetType = UNSET
     """Name of the agent that answered: the requested agent, or another agent to which it delegated."""
     reconciled: (
-        Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced", "forked"] | UnsetType
+        Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced", "forked", "unplaced"]
+        | UnsetType
     ) = UNSET
     """Relation of the request's messages to the session's log: for example `continued` if they were added at the end, or `replayed` if none
     of them was new. For a request without messages it is `replayed` too, although the model is called again."""

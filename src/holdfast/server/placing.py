@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -12,7 +13,7 @@ import msgspec
 from holdfast import errors
 from holdfast.agents import Responder
 from holdfast.domain.messages import Message
-from holdfast.domain.session import SCOPE, Session, SessionRef
+from holdfast.domain.session import SCOPE, UNPLACED, Session, SessionRef, is_unplaced
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import SessionExists, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
@@ -58,16 +59,19 @@ class PlacedRequest(NamedTuple):
     """Raises `InvalidRequest` if the given responder cannot answer the request."""
     instructions: int = 0
     """Number of leading system messages that a new session does not store."""
+    is_unplaced: bool = False
+    """True if it is a job of a chat interface, whatever session it names, or if nothing shows whose it is, unless it names a session."""
     repeats: bool = False
     """True if the client says that it repeats an earlier request."""
 
     @property
-    def keyed_id(self) -> str | None:
-        """Id to give a session that is created for the request, so that attempts on several servers share it; None without an idempotency key."""
+    def new_id(self) -> str | None:
+        """Id of a session that is created for the request, so that attempts with a key share it, and unplaced ones show it; None: any."""
+        begin = UNPLACED if self.is_unplaced else "sess_"
         if self.key is None or not self.key.name:
-            return None
+            return UNPLACED + uuid.uuid4().hex if self.is_unplaced else None
         data = msgspec.json.encode([self.requester.owner, self.key.name])
-        return "sess_" + hashlib.blake2b(data, key=b"idempotency", digest_size=16).hexdigest()
+        return begin + hashlib.blake2b(data, key=b"idempotency", digest_size=16).hexdigest()
 
 
 def is_repeated(call: Call, requester: Requester) -> bool:
@@ -101,11 +105,11 @@ async def place_request(call: Call, request: PlacedRequest, *, tries: int = 0) -
     if request.predecessor is not None:
         return await _place_after(call, request, request.predecessor, tries=tries)
     hf, owner = call.hf, request.requester.owner
-    named, keyed_id = request.session_id, request.keyed_id
-    for session_id, user in ((named, request.requester.user_id), (None if named else keyed_id, owner)):
+    named, new_id = request.session_id, request.new_id
+    for session_id, user in ((named, request.requester.user_id), (None if named else new_id, owner)):
         if session_id is not None:
             with suppress(SessionNotFound):
-                return Place(await get_session_by_id(hf, session_id, user), "named")
+                return Place(await get_session_by_id(hf, session_id, user), "named", find_again=find_again)
     _check_new(call, request)
     if named is None and request.matches and request.mode != "delta":
         found = await _match(call, request)
@@ -119,9 +123,11 @@ async def place_request(call: Call, request: PlacedRequest, *, tries: int = 0) -
     )
     stored = request.system[request.instructions :]
     scope = request.requester.scope
-    metadata = None if scope is None or named else {SCOPE: scope}
-    session = await hf.ensure(named or keyed_id, user_id=owner, agent=agent, system_messages=stored, metadata=metadata)
-    return Place(session, "new")
+    metadata = None if scope is None or named or request.is_unplaced else {SCOPE: scope}
+    ttl = hf.engine.life.settings.unplaced_ttl if request.is_unplaced and not named else None
+    more: Any = {"agent": agent, "system_messages": stored, "metadata": metadata, "ttl": ttl}
+    session = await hf.ensure(named or new_id, user_id=owner, **more)
+    return Place(session, "new", find_again=find_again)
 
 
 def _check_new(call: Call, request: PlacedRequest) -> None:
@@ -174,7 +180,10 @@ async def _place_after(call: Call, request: PlacedRequest, predecessor: Predeces
     check_body(responder, body)
     request.check(responder)
     await check_results(call.hf.store, session, request.incoming, stop=predecessor.seq + 1)
-    return Place(await _fork_after(call.hf, predecessor, request.keyed_id), "fork")
+    new_id = request.new_id
+    if new_id is None and is_unplaced(session.ref):  # a fork of an unplaced session is one, too
+        new_id = UNPLACED + uuid.uuid4().hex
+    return Place(await _fork_after(call.hf, predecessor, new_id), "fork")
 
 
 async def _fork_after(hf: Holdfast, predecessor: Predecessor, new_id: str | None) -> Session:

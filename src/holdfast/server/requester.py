@@ -5,13 +5,14 @@ The headers are read only here, once per request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
 from urllib.parse import unquote
 
 from holdfast import errors
 from holdfast.config.gateway import Gateway
 from holdfast.context.dialects import Dialect
+from holdfast.domain.messages import Message
 from holdfast.domain.session import DEFAULT_USER, Session
 from holdfast.log.align import Mode
 from holdfast.models.codecs.messages.requests import read_scope, read_user
@@ -25,7 +26,11 @@ MATCHES: Final = ("on", "off")
 """Values of `session_match`."""
 MODE_HEADER: Final = "X-Session-Mode"
 MEMORY_HEADER: Final = "X-Memory"
+_JOB_CHARS: Final = 200
+"""Number of characters at the beginning of a prompt that are compared with those of jobs."""
 MEMORY_PLACES: Final = ("client", "server")
+_SCOPE_HEADERS: Final = ("X-Claude-Code-Session-Id", "session_id", "conversation_id", "X-OpenWebUI-Chat-Id")
+"""Headers in which Claude Code, Codex and Open WebUI name the conversation of a request. Their side calls have the same ones."""
 
 
 class Requester(NamedTuple):
@@ -68,7 +73,8 @@ def identify_requester(call: Call, body: Mapping[str, Any], gateway: Gateway, ap
         named = {"key": own, **{source: user for source, user in named.items() if source in ("user_id", "header")}}
     if not named:
         _refuse_unnamed(gateway)
-        return Requester(None, identified=_has_one_user(call, gateway), source="default")
+        scope = _find_scope(call, body, gateway, api)
+        return Requester(None, identified=_has_one_user(call, gateway), source="default", scope=scope)
     (source, user), *others = named.items()
     for other, its in others:
         if its != user and (source, other) != ("user", "safety_identifier"):
@@ -80,14 +86,16 @@ def identify_requester(call: Call, body: Mapping[str, Any], gateway: Gateway, ap
     # A provider's key that a client sends separates its sessions from those of other keys, but an application may send one for many people.
     shared = source == "key" and call.principal.user_id is None
     identified = (user != DEFAULT_USER and not shared) or _has_one_user(call, gateway)
-    return Requester(user, identified=identified, source=source, scope=_find_scope(body, api))
+    return Requester(user, identified=identified, source=source, scope=_find_scope(call, body, gateway, api))
 
 
-def _find_scope(body: Mapping[str, Any], api: Dialect) -> str | None:
-    """Return the session of Claude Code that a request names, which is no session here: side calls have the same one."""
+def _find_scope(call: Call, body: Mapping[str, Any], gateway: Gateway, api: Dialect) -> str | None:
+    """Return the id that a program gives all its requests, which is no session here: side calls have the same one. None: it gives none."""
     metadata = body.get("metadata")
     given = metadata.get("user_id") if api == "anthropic" and isinstance(metadata, Mapping) else None
-    return read_scope(given) if isinstance(given, str) else None
+    named = read_scope(given) if isinstance(given, str) else None
+    names = [name for name in (*gateway.scope_headers, *_SCOPE_HEADERS) if name not in gateway.session_headers]
+    return named or next((decode_header(sent, name) for name in names if (sent := call.get_header(name))), None)
 
 
 def _has_one_user(call: Call, gateway: Gateway) -> bool:
@@ -161,7 +169,12 @@ def should_match(call: Call, body: Mapping[str, Any], requester: Requester, gate
         raise errors.InvalidRequest(f"the header X-Session-Match {wanted}", param="X-Session-Match")
     value = named or header
     is_on = gateway.match != "off" if value is None else value == "on"
-    return is_on and (requester.identified or gateway.match == "anyone")
+    return is_on and can_match(requester, gateway)
+
+
+def can_match(requester: Requester, gateway: Gateway) -> bool:
+    """Return True if the requests of the caller may be compared with sessions. Otherwise a request without a session is unplaced."""
+    return requester.identified or requester.scope is not None or gateway.match == "anyone"
 
 
 def get_memory_place(call: Call, body: Mapping[str, Any]) -> Literal["client", "server"] | None:
@@ -178,6 +191,34 @@ def get_memory_place(call: Call, body: Mapping[str, Any]) -> Literal["client", "
         message = f"memory and the header {MEMORY_HEADER} differ: leave out one of them or use the same value"
         raise errors.InvalidRequest(message, param="memory")
     return cast('Literal["client", "server"] | None', field or header)
+
+
+# -- jobs of chat interfaces ---------------------------------------------------------
+
+_JOBS: Final = (
+    ("### Task: Generate ", "<chat_history>"),  # Open WebUI: titles, tags, image prompts
+    ("### Task: Suggest ", "<chat_history>"),
+    ("### Task: Analyze ", "<chat_history>"),
+    ("### Task: You are an autocompletion system", ""),
+    ("Analyze if this message indicates a new conversation topic", ""),  # Claude Code
+    ("Please write a 5-10 word title", ""),
+    ("Summarize this coding conversation in under 50 characters", ""),
+    ("Please generate a concise, 5-word-or-less title", ""),  # LibreChat
+    ("Provide a concise, 5-word-or-less title", ""),
+)
+"""Beginnings of the prompts with which programs ask for titles, tags and follow-ups, in single spaces, each with what is in the prompt, too."""
+
+
+def is_interface_job(system: Sequence[Message], incoming: Sequence[Message]) -> bool:
+    """Return True for a request that a chat interface makes for itself: a prompt that begins like one of its jobs, and nothing before it."""
+    if len(incoming) != 1 or incoming[0].role != "user":
+        return False
+    for message in (*system, *incoming):
+        text = message.text
+        begin = " ".join(text[:_JOB_CHARS].split())
+        if any(begin.startswith(opening) and mark in text for opening, mark in _JOBS):
+            return True
+    return False
 
 
 # -- session -------------------------------------------------------------------------

@@ -268,6 +268,7 @@ def _configure_uvicorn(app: Starlette, gateway: Gateway) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         date_header=True,
+        forwarded_allow_ips=[*gateway.trusted_proxies],
         timeout_graceful_shutdown=max(1, int(gateway.shutdown_grace)),
     )
 

@@ -60,6 +60,8 @@ class SessionSelection(Request, kw_only=True):
 class SessionsQuery(SessionSelection, kw_only=True):
     """Query parameters of the list of sessions."""
 
+    unplaced: bool = False
+    """True: include unplaced sessions: those of callers without a name, and of jobs of chat interfaces."""
     limit: PageLimit = 20
     order: Order = "desc"
 
@@ -122,7 +124,8 @@ async def get_page(call: Call, query: SessionsQuery) -> SessionPage:
     if query.after is not None:
         # Without `user_id` several users may have a session of that id: `after_user` selects one.
         at = (await get_session_by_id(call.hf, query.after, filters["user_id"] or after_user)).ref
-    return await call.hf.sessions(**filters, limit=query.limit, after=at, descending=query.order == "desc")
+    more: Any = {"descending": query.order == "desc", "unplaced": query.unplaced}
+    return await call.hf.sessions(**filters, limit=query.limit, after=at, **more)
 
 
 def make_filters(call: Call, query: SessionSelection) -> dict[str, Any]:

@@ -131,6 +131,7 @@ class Sessions:
         greet: bool = False,
         carry_over: CarryOver | None = None,
         metadata: Mapping[str, Any] | None = None,
+        ttl: int | None = None,
     ) -> Session:
         """Return the session with this id, or create it if there is none.
 
@@ -149,6 +150,7 @@ class Sessions:
                 agent=agent,
                 system_messages=system_messages,
                 metadata=metadata,
+                ttl=ttl,
             )
         except SessionExists:
             # Another caller created it meanwhile: return that session.
@@ -351,6 +353,7 @@ class Sessions:
         limit: int = 20,
         after: SessionRef | None = None,
         descending: bool = True,
+        unplaced: bool = False,
     ) -> SessionPage:
         """Return a page of sessions, most recently used first.
 
@@ -363,8 +366,10 @@ class Sessions:
             limit: maximum number of sessions.
             after: begin after this session.
             descending: False: least recently used first.
+            unplaced: True includes unplaced sessions: those of callers without a name, and of jobs of chat interfaces.
         """
         filters: dict[str, Any] = {"user_id": user_id, "agent": agent, "status": status, "since": since, "until": until}
+        filters["unplaced"] = unplaced
         return await self.store.list(**filters, limit=limit, after=after, descending=descending)
 
     async def search(

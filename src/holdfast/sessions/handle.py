@@ -205,7 +205,8 @@ class SessionHandle(SessionLog, PromptedSession):
             budget: token limit for the conversation in the working set; None: the strategy's.
             recall: search the session for messages that are no longer in the prompt and add those that match: `auto`, `on` or `off`; None:
                 the agent's setting.
-            idempotency_key: if a turn of the user used this key before, it is continued, and `messages` are not written again.
+            idempotency_key: if a turn of the user used this key before, it is continued, and `messages` are not written again. If it has its
+                reply already, `turn.messages` ends with it, so do not call the model.
             body: other fields of the model call that reduce the budget: `tools`, `max_tokens`.
 
         Raises:

@@ -28,7 +28,7 @@ from holdfast.domain.calibration import Learned
 from holdfast.domain.compaction import CompactionOrder
 from holdfast.domain.messages import NOTE, Message
 from holdfast.domain.provider_items import drop_items
-from holdfast.domain.session import Session, SessionRef, StoredCompaction, is_child
+from holdfast.domain.session import Session, SessionRef, StoredCompaction, is_child, is_unplaced
 from holdfast.domain.state import TEMP
 from holdfast.domain.templates import ARTIFACT, Template, parse_template
 from holdfast.engine.engine import Engine
@@ -63,9 +63,10 @@ async def build_prompt(turn: Turn) -> WorkingSet:
     """
     session, responder = turn.session, turn.request.responder
     turn.instruction = await build_instruction(turn.engine, session, responder, turn.temp)
-    if responder.recalls:
-        turn.introduction = await introduce_memories(turn.engine, session, responder)
-    await recall_other_sessions(turn)
+    if not is_unplaced(session.ref):  # whose it is is not known, or it is no talk of its user
+        if responder.recalls:
+            turn.introduction = await introduce_memories(turn.engine, session, responder)
+        await recall_other_sessions(turn)
     built = await _build(turn, session)
     if turn.stepped and await _add_summary(turn, built):
         built = await _build(turn, turn.session)

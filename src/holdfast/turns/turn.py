@@ -484,7 +484,7 @@ class Turn:
         self.session = appended.session
         if begins:
             self.note = next((entry for entry in reversed(appended.entries) if entry.is_note), self.note)
-        self.wrote = self.wrote or not appended.replayed
+        self.wrote = True
         if calls and self.working_set is not None:
             self.prompts[self.key] = (request.responder, self.working_set)
         self._view, self._media = None, {}

@@ -18,9 +18,11 @@ from functools import partial
 from itertools import takewhile
 from typing import Final
 
+import msgspec
+
 from holdfast.context.units import Unit, group_units
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, Session, SessionRef
+from holdfast.domain.session import Entry, Session, SessionRef, is_unplaced
 from holdfast.errors import Conflict, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.limits import CALL_LOOKBACK
 from holdfast.log.align import (
@@ -28,9 +30,9 @@ from holdfast.log.align import (
     Plan,
     align_delta,
     align_rest,
-    align_results,
     begins_with,
     detect_mode,
+    drop_known_results,
     is_complete,
     is_cut,
     is_from_user,
@@ -186,10 +188,12 @@ async def _continue_known(turn: Turn) -> bool:
     key, user_id = request.key, request.ref.user_id
     for _ in range(_RACES):
         known = await find_known_turn(turn.engine.store, user_id, key, repeats=request.repeats, now=turn.engine.clock())
-        if (known is None and place is not None and place.kind == "keyed") or (
-            known and known.session.ref != request.ref
-        ):
+        is_elsewhere = known is not None and known.session.ref != request.ref
+        is_over = known is None and place is not None and place.kind == "keyed"
+        if (is_elsewhere or is_over) and place is not None and place.find_again is not None:
             raise MatchLost
+        if is_elsewhere:
+            break
         if known is None:
             return False
         with suppress(StaleSession):
@@ -283,10 +287,10 @@ async def _plan_delta(turn: Turn, session: Session) -> Plan:
         return Plan("replayed")
     if incoming[0].role == "tool":
         stored = await check_results(store, session, incoming)
-        known = align_results(stored, incoming)
-        if known == len(incoming):
+        fresh = drop_known_results(stored, incoming)
+        if not fresh:
             return _repeat_results(stored, incoming)
-        incoming = incoming[known:]
+        incoming = fresh
     last: Sequence[Entry] = await store.entries(session.ref, limit=len(incoming) + 1, descending=True)
     is_open = bool(last) and (last[0].kind in ("calls", "result") or is_cut(last[0]))
     if is_open:
@@ -323,6 +327,8 @@ async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int
         turn.warnings.add(TurnWarning(plan.warning, WARNINGS[plan.warning]))
     if turn.handover.asked.team is not None:
         await resume(turn, session, plan)
+    if plan.relation == "new" and is_unplaced(session.ref):
+        plan = msgspec.structs.replace(plan, relation="unplaced")
     turn.plan = plan
     turn.session = session
     writes = plan.append or plan.restore or plan.retire_from is not None or turn.request.note is not None

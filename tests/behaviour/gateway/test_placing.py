@@ -32,7 +32,6 @@ from tests.behaviour.kit.placing import (
 from tests.behaviour.kit.voice import CONTENTS
 
 Row = dict[str, Any]
-later = pytest.mark.xfail(strict=True, reason="placing: issue 45")
 PASSWORD = "my password is hunter2"
 
 
@@ -68,7 +67,6 @@ async def test_p1_history_of_one_person_is_not_put_into_the_session_of_another(s
         assert prompt(served) == ["hi", "re: hi", "what did I say?"]
 
 
-@later
 @pytest.mark.parametrize("server", SERVERS)
 async def test_p1_session_of_a_request_without_a_name_is_not_listed(server: str) -> None:
     async with people(server) as served:
@@ -345,7 +343,6 @@ async def test_a5_windows_of_claude_code_do_not_get_the_results_of_each_other() 
         assert [len(log) for log in (await logs(served)).values()] == [4, 4]
 
 
-@later
 async def test_c1_title_job_of_claude_code_is_not_listed() -> None:
     async with apis(claude=work) as served:
         main, job = open_claude_code(served), open_claude_code(served, system=TITLE)

@@ -127,6 +127,18 @@ async def test_results_that_have_a_reply_get_it_also_with_a_new_key() -> None:
         assert [row["role"] for row in await served.entries()] == ["user", "assistant", "tool", "assistant"]
 
 
+async def test_known_result_after_a_new_one_is_stored_once() -> None:
+    async with gateway([Reply(tool_calls=[("look", {}), ("look", {})]), "one", "both"]) as served:
+        asked = await served.chat("q", tools=[TOOL])
+        made = [one["id"] for one in asked["choices"][0]["message"]["tool_calls"]]
+        first, second = [{"role": "tool", "tool_call_id": id_, "content": id_} for id_ in made]
+        await served.chat([first], tools=[TOOL])
+        told = await served.chat([second, first], tools=[TOOL])
+        assert (told["status"], told["choices"][0]["message"]["content"]) == (200, "both")
+        assert [row["content"] for row in await served.entries() if row["role"] == "tool"] == made
+        assert (await served.chat([second, first | {"content": "other"}], tools=[TOOL]))["status"] == 409
+
+
 async def test_results_whose_reply_failed_do_not_get_the_reply_to_a_later_question() -> None:
     async with gateway([Reply(tool_calls=[("look", {})]), Reply(status=500), "You're welcome.", "done"]) as served:
         results = await ask_for_a_tool(served)

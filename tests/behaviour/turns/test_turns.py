@@ -238,9 +238,11 @@ async def test_a_turn_with_a_key_is_begun_once(world: World) -> None:
         options = {} if world.driver == "rest" else {"idempotency_key": "key"}
         for _ in range(2):
             assert texts((await session.turn("a", **options))["messages"]) == ["a"]
+        await session.append({"role": "assistant", "content": "done"})
+        assert texts((await session.turn("a", **options))["messages"]) == ["a", "done"]
         with refused("idempotency_conflict"):
             await session.turn("b", **options)
-        assert texts(await session.messages()) == ["a"]
+        assert texts(await session.messages()) == ["a", "done"]
 
 
 @through("library", "connect")

@@ -212,8 +212,8 @@ def make_session_url(session: Any, *parts: Any, **query: Any) -> str:
 
 
 def is_secure(call: Call) -> bool:
-    """Return True if the browser uses HTTPS, directly or through a proxy."""
-    return "https" in (call.request.url.scheme, call.request.headers.get("x-forwarded-proto"))
+    """Return True if the browser uses HTTPS, directly or through a trusted proxy."""
+    return call.request.url.scheme == "https"
 
 
 def make_origin(call: Call) -> str:

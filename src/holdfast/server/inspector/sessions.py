@@ -96,7 +96,7 @@ async def _list_sessions(call: Call, query: SessionListQuery, filters: dict[str,
         rows = await summarize_sessions(engine, page.sessions)
         last = page.sessions[-1] if page.has_more else None
         return {"rows": rows, "more": last and {"after": last.id, "after_user": last.user_id}, "is_partial": False}
-    ordered, is_partial = await sort_sessions(engine, query.sort, descending=descending, **filters)
+    ordered, is_partial = await sort_sessions(engine, query.sort, descending=descending, unplaced=False, **filters)
     end = query.start + _LISTED
     rows = await summarize_sessions(engine, ordered[query.start : end])
     return {"rows": rows, "more": {"start": end} if end < len(ordered) else None, "is_partial": is_partial}

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.record import RecordOwner
-from holdfast.domain.session import Receipt, SessionRef, is_child
+from holdfast.domain.session import Receipt, SessionRef, is_searchable
 from holdfast.limits import INDEX_WHOLE_WALK
 from holdfast.recall.base import Space, SpaceKind
 from holdfast.stores import checks
@@ -56,7 +56,7 @@ def note_removals(tenant: str, space: Space, source: str, seqs: Iterable[int | N
 
 def note_removed_session(tenant: str, ref: SessionRef, seq: int | None = None) -> Steps[None]:
     """Record that a session was removed, or replaced by another one with the same name; or that one of its entries was erased."""
-    if not ref.withdrawn and not is_child(ref):
+    if not ref.withdrawn and is_searchable(ref):
         yield from note_removals(tenant, Space("talk", ref.user_id), ref.id, [seq])
 
 

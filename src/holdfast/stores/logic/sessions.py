@@ -125,6 +125,7 @@ class SessionStore(RecordStore):
         limit: int = 20,
         after: SessionRef | None = None,
         descending: bool = True,
+        unplaced: bool = True,
     ) -> SessionPage:
         """List sessions in order of `updated_at`, then user, then id.
 
@@ -141,6 +142,7 @@ class SessionStore(RecordStore):
             after: return the sessions after this one, at its present position in the list; raises `SessionNotFound` if it is
                 gone.
             descending: if True, the newest session comes first.
+            unplaced: False leaves out unplaced sessions.
         """
         checks.check_limit(limit)
         filters: dict[str, Any] = {"user_id": user_id, "agent": agent, "status": status, "since": since, "until": until}
@@ -155,7 +157,9 @@ class SessionStore(RecordStore):
                 if first <= last.updated_at < end:
                     place = (last.updated_at, last.user_id if user_id is None else user_id, last.id)
             idle_since = now - ttl if now is not None and ttl else None
-            rows = yield Query(name, (self.tenant, *place, agent, status, limit + 1, now, idle_since))
+            rows = yield Query(
+                name, (self.tenant, *place, agent, status, limit + 1, now, idle_since, int(not unplaced))
+            )
             found = [session for session in map(decode_session, rows) if first <= session.updated_at < end]
             return SessionPage(tuple(found[:limit]), len(found) > limit)
 

@@ -47,7 +47,7 @@ CREATE TABLE sessions (
 CREATE UNIQUE INDEX sessions_name ON sessions (tenant, id, user_id, withdrawn);
 CREATE INDEX sessions_recent ON sessions (tenant, updated_at, user_id, id);
 CREATE INDEX sessions_recent_of_user ON sessions (tenant, user_id, updated_at, id);
-[sqlite postgres] CREATE INDEX sessions_active ON sessions (tenant, accessed_at) WHERE status = 'active';
+[sqlite postgres] CREATE INDEX sessions_active ON sessions (tenant, accessed_at) WHERE status = 'active' AND substr(id, 1, 9) <> 'unplaced_';
 [sqlite postgres] CREATE INDEX sessions_expiring ON sessions (tenant, expires_at) WHERE status = 'active' AND expires_at IS NOT NULL;
 [mysql] CREATE INDEX sessions_active ON sessions (tenant, status, accessed_at);
 [mysql] CREATE INDEX sessions_expiring ON sessions (tenant, status, expires_at);

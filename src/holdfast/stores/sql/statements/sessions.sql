@@ -47,13 +47,17 @@ VALUES (:tenant, :user_id, :id, :agent, :version, :created_at, :accessed_at, :st
 
 -- session_withdraw(pk, version, ended_at, end_reason, withdrawn): update sessions set status = 'closed' --
 
--- sessions_idle(tenant, idle_since, limit): select * from session_rows where status = 'active' AND accessed_at <= :idle_since AND ttl IS NULL ORDER BY accessed_at --
+-- counted --
+-- Used by other statements: the condition for sessions that count toward the maximum.
+status = 'active' AND substr(id, 1, 9) <> 'unplaced_'
+
+-- sessions_idle(tenant, idle_since, limit): select * from session_rows where {counted} AND accessed_at <= :idle_since AND ttl IS NULL ORDER BY accessed_at --
 
 -- sessions_expired(tenant, now, limit): select * from session_rows where status = 'active' AND expires_at IS NOT NULL AND expires_at <= :now ORDER BY expires_at --
 
--- sessions_oldest(tenant, limit): select * from session_rows where status = 'active' ORDER BY accessed_at --
+-- sessions_oldest(tenant, limit): select * from session_rows where {counted} ORDER BY accessed_at --
 
--- sessions_active(tenant): select count(*) from sessions where status = 'active' --
+-- sessions_active(tenant): select count(*) from sessions where {counted} --
 
 -- session_holds(session) --
 -- Count what belongs to a session: compactions, views, model calls, idempotency keys, artifacts and media, with their bytes.
@@ -70,14 +74,14 @@ SELECT (SELECT count(*) FROM compactions WHERE session = :session), (SELECT coun
 -- profile_put(session, system_messages, state, metadata): put profiles --
 -- profile_delete(session): delete profiles --
 
--- listed(agent bytes, status text, now int, idle_since int) --
+-- listed(agent bytes, status text, now int, idle_since int, placed int) --
 -- Used by other statements: the condition for sessions of a list, which are named `w` there.
-(:agent IS NULL OR w.agent = :agent) AND w.withdrawn = ''
+(:agent IS NULL OR w.agent = :agent) AND w.withdrawn = '' AND (:placed = 0 OR substr(w.id, 1, 9) <> 'unplaced_')
   AND (:status IS NULL OR :status = CASE
        WHEN w.status = 'active' AND (w.expires_at <= :now OR w.ttl IS NULL AND w.accessed_at <= :idle_since) THEN 'closed'
        ELSE w.status END)
 
--- list_oldest | list_newest(tenant, at, user_id, id, agent bytes, status text, limit, now int, idle_since int) --
+-- list_oldest | list_newest(tenant, at, user_id, id, agent bytes, status text, limit, now int, idle_since int, placed int) --
 -- Return a tenant's sessions, oldest first, after a given one.
 [sqlite postgres] SELECT * FROM session_rows AS w
 [sqlite postgres] WHERE w.tenant = :tenant AND (w.updated_at, w.user_id, w.id) {past} (:at, :user_id, :id)
@@ -86,7 +90,7 @@ SELECT (SELECT count(*) FROM compactions WHERE session = :session), (SELECT coun
   AND {listed}
 ORDER BY w.updated_at, w.user_id, w.id LIMIT :limit
 
--- list_oldest_of_user | list_newest_of_user(tenant, at, user_id, id, agent bytes, status text, limit, now int, idle_since int) --
+-- list_oldest_of_user | list_newest_of_user(tenant, at, user_id, id, agent bytes, status text, limit, now int, idle_since int, placed int) --
 -- Return a user's sessions, oldest first, after a given one.
 [sqlite postgres] SELECT * FROM session_rows AS w
 [sqlite postgres] WHERE w.tenant = :tenant AND w.user_id = :user_id AND (w.updated_at, w.id) {past} (:at, :id)
