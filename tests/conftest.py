@@ -70,7 +70,6 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 def time_to_recall(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn waits a moment for what it recalls, and goes on without: on a busy machine that would be any test's result."""
     monkeypatch.setattr("holdfast.turns.recall.RECALL_SECONDS", 60.0)
-    monkeypatch.setattr("holdfast.turns.recall.SESSION_RECALL_SECONDS", 60.0)
     for name in ("RECALL_VECTOR_SECONDS", "RECALL_FRESH_SECONDS"):
         monkeypatch.setattr(f"holdfast.turns.recall.{name}", 60.0)
 

@@ -29,7 +29,7 @@ from holdfast.overlays.session_cache import read_view
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.log import Append, SavedView
 from holdfast.turns.prompt import build_instruction, draft_from, introduce_memories, make_request
-from holdfast.turns.recall import recall_session
+from holdfast.turns.session_recall import recall_session
 from holdfast.turns.turn import TurnRequest
 
 WINDOW: Final = 2_000_000
@@ -37,8 +37,6 @@ WINDOW: Final = 2_000_000
 _NAME: Final = "statements"
 _TRIES: Final = 4
 """Maximum number of times that a prompt is built if a search takes too long each time."""
-_PATIENCE: Final = 20.0
-"""Maximum seconds that a preview waits for a search. The limit is high, so that results do not depend on the load of the machine."""
 MARKER: Final = derive_marker(_NAME.encode(), "")
 """Marker of generated blocks in all sessions of this module. The marker is constant, so that a conversation always gives the same
 results."""
@@ -169,7 +167,7 @@ class PromptSession(Generic[_T]):
             introduction=await introduce_memories(engine, session, responder),
         )
         draft = await run_cpu(draft_from, request, view)
-        found = await recall_session(engine, session, draft, seconds=_PATIENCE)
+        draft, found = await recall_session(engine, session, draft)
         built = draft.finish(found.items, found.missed)
         return Built(self._read(built), is_late(built))
 

@@ -321,16 +321,6 @@ RECALL_VECTOR_SECONDS: Final = 0.6
 """The part of `RECALL_SECONDS` that the vector of the query may take."""
 RECALL_FRESH_SECONDS: Final = 0.1
 """The part of `RECALL_SECONDS` for which recall waits until the user's newest messages in other sessions are indexed."""
-SESSION_RECALL_SECONDS: Final = 0.02
-"""Longest wait of a prompt for recall from its own session; after that, the prompt continues without recalled content."""
-SESSION_RECALL_ENTRIES: Final = 512
-"""Newest entries that are analysed at once for recall from the own session; older entries are found with the index."""
-SESSION_RECALL_CHARS: Final = 400_000
-"""Total characters of entries that are analysed at once for recall from the own session."""
-SESSION_RECALL_WAITS: Final = 32
-"""Unanalysed entries for which a prompt waits. If there are more, it searches the index meanwhile, if there is one."""
-SESSION_RECALL_INLINE: Final = 1_000
-"""Sentences up to which a session's table is searched on the event loop (1 to 2 ms). A larger table is searched in a thread."""
 ANALYSIS_CACHE_BYTES: Final = 33_554_432
 """Cached analyses of messages for digests and standing facts: enough for some 80 sessions of 50,000 tokens each."""
 SNIPPET_CHARS: Final = 200_000

@@ -38,7 +38,6 @@ STRATEGIES: Final = (
     "token_window",
 )
 _NOW: Final = 1_800_000_000_000
-_RECALL: Final = "holdfast.turns.recall.SESSION_RECALL_SECONDS"
 
 
 def hash_prompt(prompt: Prompt) -> str:
@@ -166,9 +165,8 @@ async def _open() -> AsyncIterator[holdfast.open]:
 
 @contextmanager
 def _steady() -> Iterator[None]:
-    """Leave out chance and time: markers come from constants, and recall waits for as long as it takes."""
+    """Leave out chance: markers come from constants."""
     with ExitStack() as patches:
         patches.enter_context(mock.patch("secrets.token_bytes", return_value=bytes(32)))
         patches.enter_context(mock.patch("uuid.uuid4", return_value=uuid.UUID(int=7)))
-        patches.enter_context(mock.patch(_RECALL, 600.0))
         yield

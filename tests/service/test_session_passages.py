@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 import holdfast
 from holdfast.context.recalled import is_recalled
 from holdfast.sessions.handle import SessionHandle
@@ -49,13 +47,3 @@ async def test_erased_message_is_not_recalled() -> None:
         assert "Kittiwake" in blocks(await ask(session))[0]
         await hf.engine.store.erase(session.ref, 1)  # as another process does: this one is not notified
         assert "Kittiwake" not in str(await ask(session))
-
-
-async def test_late_recall_is_left_out_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.turns.recall.SESSION_RECALL_SECONDS", 0.0)
-    async with holdfast.open("sqlite://:memory:") as hf:
-        session = await hf.session("s")
-        await fill(session, FACT)
-        async with session.turn(ASKED, strategy="token_window", recall="on", budget=1000) as turn:
-            assert turn.explanation()["recalled"] == {"missed": ["recall: late"]}
-            assert blocks(turn.messages) == []

@@ -12,7 +12,6 @@ from itertools import dropwhile
 
 from holdfast.context.build import PRIMING, Request, WorkingSet
 from holdfast.context.cut import MIN_CUT
-from holdfast.context.recalled import compute_session_room
 from holdfast.context.units import LATE_RESULT, NO_RESULT
 from holdfast.domain.messages import SYSTEM_ROLES, Message
 from holdfast.domain.session import Entry
@@ -179,15 +178,17 @@ def check_recalled(request: Request, built: WorkingSet, entries: Sequence[Entry]
     assert built.recalled_tokens == request.count.message(block)
     left = request.input_budget - _overhead(request)
     apart = min(sum(request.recall.budgets.values()), left // 4)
-    own = compute_session_room(built.budget, built.budget - built.tokens) if request.strategy.recall else 0
+    own = max(0, built.budget - built.tokens) if request.strategy.recall else 0
     assert built.recalled_tokens <= apart + own
     assert own or all(item.kind != "session" for item in built.recalled.items)
     if not apart:
         assert built.tokens + built.recalled_tokens <= built.budget, (
             "what was said in the session has no room of its own"
         )
-    said = [json.loads(line) for line in block.text.splitlines()[1:-1]]
-    assert [one["text"] for one in said] == [item.text for item in built.recalled.items]
+    others = [json.loads(line)["text"] for line in block.text.splitlines() if line.startswith("{")]
+    assert others == [item.text for item in built.recalled.items if item.kind != "session"]
+    lines = sum(line.startswith("- ") for line in block.text.splitlines())
+    assert lines == sum(item.kind == "session" for item in built.recalled.items)
     if request.recall.block is None:
         shortened = {
             seq for seq, cut in built.window.cuts.items() if not cut.whole

@@ -428,7 +428,7 @@ def draw_recalled_item(draw: DrawFn) -> RecalledItem:
         source=draw(st.just("") | _TEXTS),
         note=draw(st.just("") | _TEXTS),
         seq=draw(st.integers(0, 30) if kind == "session" else st.none() | st.integers(0, 30)),
-        span=(0, 9) if kind == "session" else None,
+        spans=((0, 9),) if kind == "session" else (),
     )
 
 

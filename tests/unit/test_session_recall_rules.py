@@ -8,7 +8,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from holdfast.context.build import draft
-from holdfast.context.recalled import SESSION_LEAST, Recall, compute_session_room, compute_session_share
+from holdfast.context.recalled import SESSION_LEAST, SESSION_MOST, Recall, compute_session_share
 from holdfast.context.settings import RECALLING, STRATEGIES, ContextSettings, is_recalling
 from holdfast.context.strategies import make_strategy
 from holdfast.errors import BudgetTooSmall
@@ -34,11 +34,10 @@ def test_what_stands_before_the_block_does_not_depend_on_it(name: str, data: st.
     assert made.hash == drafted.finish(items[::-1]).hash or len({one.score for one in items}) < len(items)
 
 
-@given(limit=st.integers(1, 1_000_000), free=st.integers(-1000, 1_000_000))
-def test_the_share_is_bounded(limit: int, free: int) -> None:
-    assert compute_session_share(limit) <= min(limit // 8, 1000)
+@given(limit=st.integers(1, 1_000_000))
+def test_the_share_is_bounded(limit: int) -> None:
+    assert compute_session_share(limit) <= min(limit // 4, SESSION_MOST)
     assert compute_session_share(limit) == 0 or limit >= SESSION_LEAST
-    assert 0 <= compute_session_room(limit, free) <= max(0, min(free, limit // 4, 1000))
 
 
 def test_every_strategy_has_the_switch() -> None:

@@ -21,7 +21,6 @@ from holdfast.context.recalled import (
     Recall,
     RecalledBlock,
     RecalledItem,
-    compute_session_room,
     compute_session_share,
     make_block,
 )
@@ -201,6 +200,13 @@ class Draft(NamedTuple):
     reduced: bool = False
     """True if the recall reserve or the introduction had to be left out to make the working set fit."""
 
+    def step_early(self) -> Draft | None:
+        """Return the draft with fewer messages, so that more tokens are free for recall; None if this is not possible."""
+        room = self.request.make_room(self.limit)
+        if self.reduced or not self.view.step_early(room):
+            return None
+        return _make_draft(self.request, self.view, self.limit, self.overhead)
+
     @property
     def needs_recall(self) -> bool:
         """True if the caller should search the session for passages to recall.
@@ -209,21 +215,31 @@ class Draft(NamedTuple):
         """
         return self.request.strategy.recall and not self.request.recall.searched and self.fitted.window.has_left
 
+    @property
+    def session_room(self) -> int:
+        """Maximum tokens of messages recalled from the session itself. If tools are declared, half is left for their results."""
+        return self._divide_free_tokens()[2] // (2 if self.request.tools else 1)
+
+    def _divide_free_tokens(self) -> tuple[int, int, int]:
+        """Return the tokens that the other items of the recalled block want, those that they get, and those that the session's own get."""
+        recall, used = self.request.recall, self.fitted.tokens
+        left = self.request.input_budget - self.overhead
+        wanted = recall.get_wanted_tokens(left)
+        room = min(wanted, left - used) if recall.spare else wanted
+        own = min(self.limit - used, left - used - room) if self.request.strategy.recall else 0
+        return wanted, room, max(0, own)
+
     def finish(self, found: Sequence[RecalledItem] = (), missed: Sequence[str] = ()) -> WorkingSet:
         """Return the working set with its recalled block. The messages before that block do not depend on `found`.
 
         Args:
-            found: passages of this session that match the current message, best first.
-            missed: reasons why matching passages may be missing from `found`.
+            found: messages of this session that match the current message.
+            missed: reasons why matching messages may be missing from `found`.
         """
         request, fitted = self.request, self.fitted
         known = request.recall
         recall = msgspec.structs.replace(known, items=(*known.items, *found), missed=(*known.missed, *missed))
-        left = request.input_budget - self.overhead
-        free, wanted = left - fitted.tokens, recall.get_wanted_tokens(left)
-        room = min(wanted, free) if recall.spare else wanted
-        own = compute_session_room(self.limit, self.limit - fitted.tokens) if request.strategy.recall else 0
-        own = max(0, min(own, free - room))
+        wanted, room, own = self._divide_free_tokens()
         request = msgspec.structs.replace(request, recall=recall)
         placed = _place_recalled(request, fitted, room, own)
         if placed is None and room < wanted and (recall.items or recall.block):

@@ -1,7 +1,7 @@
 """The recalled block of a prompt: choose the items that fit, and format them so that a model takes them for data only.
 
-The block is one message with the user role just before the current user message. It is never stored in a log. Each item is one line of JSON
-between a first and a last line that contain the session's marker. Line ends, brackets and angle brackets in recalled text are escaped (see
+The block is one message with the user role just before the current user message. It is never stored in a log. Each item is one line between
+a first and a last line that contain the session's marker. Line ends, brackets and angle brackets in recalled text are escaped (see
 `holdfast.context.escaping`), so that the text can neither end the block nor look like another part of the prompt. The same items and token
 limits always give the same text.
 """
@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
-from holdfast.context.escaping import MARKER_LETTERS, format_envelope, to_json_line, with_marker
+from holdfast.context.escaping import MARKER_LETTERS, escape_inline, format_envelope, to_json_line, with_marker
 from holdfast.domain.counting import TokenCounter
 from holdfast.domain.memory import Memory
 from holdfast.domain.messages import Message
@@ -40,17 +40,13 @@ _LEAST_CHARS: Final = 16
 _CHARS: Final = 16
 """Assumed maximum of characters in one token. Long texts are cut accordingly before their tokens are counted."""
 _TRIES: Final = 6
-SESSION_SHARE: Final = 8
-"""The fraction 1/`SESSION_SHARE` of the conversation's budget is reserved for passages recalled from the session itself."""
+SESSION_SHARE: Final = 4
+"""The fraction 1/`SESSION_SHARE` of the conversation's budget is kept free for messages recalled from the session itself, once a message has
+left the prompt."""
 SESSION_MOST: Final = 1_000
-"""Maximum tokens of the passages recalled from the session itself."""
-SESSION_WORTH: Final = 200
-"""Tokens of the smallest useful block, its first and last line included.
-
-If the conversation's budget is below `SESSION_LEAST`, passages of the session may take this many free tokens, but at most 1/`SHARE` of the
-budget."""
+"""Maximum tokens that are kept free."""
 SESSION_LEAST: Final = 2_000
-"""Smallest budget of a conversation, in tokens, in which tokens are reserved for passages recalled from the session itself."""
+"""Smallest budget of a conversation, in tokens, in which tokens are kept free."""
 _TAG: Final = rf"(?: #[a-z]{{{MARKER_LETTERS}}})?"
 _OPENINGS: Final = "|".join(
     f"{re.escape(begin)}{_TAG}:{re.escape(rest)}"
@@ -96,8 +92,8 @@ class RecalledItem(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`seq` of the entry if it belongs to the session of the prompt; otherwise None."""
     cut: bool = False
     """True if `text` is shortened."""
-    span: tuple[int, int] | None = None
-    """Position of a passage in the text of its entry: first character and end character (exclusive). None if the item is not a passage."""
+    spans: tuple[tuple[int, int], ...] = ()
+    """Parts of the entry's text that the item shows: first character and end character (exclusive). Empty unless the kind is `session`."""
 
     @property
     def digest(self) -> bytes:
@@ -167,22 +163,8 @@ class PromptContent(NamedTuple):
 
 
 def compute_session_share(limit: int) -> int:
-    """Return the tokens that are reserved for passages recalled from the session itself, in a conversation of at most `limit` tokens."""
+    """Return the tokens that are kept free for messages recalled from the session, in a conversation of at most `limit` tokens."""
     return min(limit // SESSION_SHARE, SESSION_MOST) if limit >= SESSION_LEAST else 0
-
-
-def compute_session_room(limit: int, free: int) -> int:
-    """Return the maximum tokens of passages recalled from the session itself.
-
-    If enough tokens are free, this is up to twice the tokens that are reserved for such passages.
-
-    Args:
-        limit: maximum tokens of the conversation.
-        free: tokens of `limit` that the conversation does not use.
-    """
-    most = min(limit // SHARE, SESSION_MOST if limit >= SESSION_LEAST else SESSION_WORTH)
-    most = max(most, min(limit // SESSION_SHARE, SESSION_MOST))
-    return max(0, min(most, free))
 
 
 def make_block(
@@ -198,23 +180,26 @@ def make_block(
         count: the token counter.
         content: the content of the prompt without the block.
         marker: the session's marker; see `holdfast.context.escaping`.
-        own: tokens that passages recalled from the session itself may take in addition to `room`.
+        own: tokens that messages recalled from the session itself may take in addition to `room`. These messages already fit into it.
     """
     earlier = recall.block
     if earlier is not None and count.message(earlier.message) <= room + own:
         return earlier
-    fresh = [item for item in recall.items if item.text.strip() and not content.contains(item)]
-    items = list(earlier.items) if earlier is not None else sorted(fresh, key=_get_rank)
-    passages = sorted((item for item in items if item.kind == "session"), key=_get_rank)
-    chosen = _choose_items(items, recall.budgets, room - count.message(_make_message((), marker)), count)
-    session_items = _choose_passages(
-        passages, room + own - count.message(_make_message(chosen or passages[:1], marker, bare=not chosen)), own, count
-    )
-    while chosen or session_items:
-        made = _make_message([*chosen, *sorted(session_items, key=_get_position)], marker)
+    items = list(earlier.items if earlier is not None else recall.items)
+    others = sorted((item for item in items if item.kind != "session" and item.text.strip()), key=_get_rank)
+    if earlier is None:
+        others = [item for item in others if not content.contains(item)]
+    session = [item for item in items if item.kind == "session" and item.seq not in content.seqs] if own > 0 else []
+    chosen = _choose_items(others, recall.budgets, room - count.message(_make_message((), marker)), count)
+    while chosen or session:
+        shown = (*chosen, *sorted(session, key=_get_position))
+        made = _make_message(shown, marker)
         if count.message(made) <= room + own:
-            return RecalledBlock(made, (*chosen, *sorted(session_items, key=_get_position)))
-        (session_items or chosen).pop()
+            return RecalledBlock(made, shown)
+        if session:
+            session.remove(min(session, key=lambda item: item.score))
+        else:
+            chosen.pop()
     return None
 
 
@@ -226,31 +211,9 @@ def _get_rank(item: RecalledItem) -> tuple[int, float]:
     return get_args(ItemKind).index(item.kind), -item.score
 
 
-def _get_position(item: RecalledItem) -> tuple[int | None, tuple[int, int] | None]:
-    """Return a sort key: the position of a passage in the session. The block shows the newest passage, which may correct others, last."""
-    return item.seq, item.span
-
-
-def _choose_passages(items: Sequence[RecalledItem], room: int, own: int, count: TokenCounter) -> list[RecalledItem]:
-    """Return the best passages of the session that fit, best first. If not even the best one fits, it is cut.
-
-    Args:
-        items: the passages, best first.
-        room: maximum tokens of the passages in the whole block.
-        own: tokens that only passages may use.
-        count: the token counter.
-    """
-    left, chosen = min(room, own), list[RecalledItem]()
-    for item in items:
-        shown, needed = item, count.text(format_line(item)) + 1
-        if needed > left and not chosen:
-            shown, needed = _fit_item(item, left, count) or (shown, needed)
-        if needed <= left:
-            chosen.append(shown)
-            left -= needed
-        if left < LEAST_ITEM:
-            break
-    return chosen
+def _get_position(item: RecalledItem) -> tuple[int, tuple[tuple[int, int], ...], str]:
+    """Return a sort key: the position in the session. The newest message, which may correct others, comes last."""
+    return item.seq or 0, item.spans, item.text
 
 
 def _choose_items(
@@ -303,19 +266,33 @@ def is_recalled(message: Message) -> bool:
 # -- format --------------------------------------------------------------------
 
 
-def _make_message(items: Sequence[RecalledItem], marker: str, *, bare: bool = False) -> Message:
-    lines = () if bare else map(format_line, items)
-    opening = SESSION_OPENING if items and all(item.kind == "session" for item in items) else OPENING
-    return Message(
-        role="user", content=format_envelope(with_marker(opening, marker), lines, with_marker(CLOSING, marker))
-    )
+def _make_message(items: Sequence[RecalledItem], marker: str) -> Message:
+    """Return the message of a block: items of the session in a part of their own, after the others."""
+    session = [item for item in items if item.kind == "session"]
+    others = [format_line(item) for item in items if item.kind != "session"]
+    parts = []
+    if others or not session:
+        parts.append((OPENING, others))
+    if session:
+        parts.append((SESSION_OPENING, _format_session_lines(session, marker)))
+    closing = with_marker(CLOSING, marker)
+    texts = (format_envelope(with_marker(opening, marker), lines, closing) for opening, lines in parts)
+    return Message(role="user", content="\n".join(texts))
+
+
+def _format_session_lines(items: Sequence[RecalledItem], marker: str) -> list[str]:
+    """Return a short line for each message of the session. The date is only shown where it changes."""
+    lines, day = [], ""
+    for item in items:
+        today = f"{to_utc(item.at):%Y-%m-%d} "
+        text = " ".join(escape_inline(f"{item.author}: {item.text}", marker).split())
+        lines.append(f"- {today if today != day else ''}{text}")
+        day = today
+    return lines
 
 
 def format_line(item: RecalledItem) -> str:
-    """Return the line of JSON that shows an item in the block."""
-    if item.kind == "session":  # short, because it uses tokens of the conversation
-        said = {"at": format_time(item.at).removesuffix(" UTC"), "by": item.author, "text": item.text}
-        return to_json_line({**said, "cut": True} if item.cut else said)
+    """Return the line of JSON that shows an item of another session, or a memory."""
     fields: dict[str, Any] = {"recalled": item.kind, "at": format_time(item.at), "by": item.author}
     fields |= {name: value for name in ("source", "note") if (value := getattr(item, name))}
     return to_json_line({**fields, "text": item.text, **({"cut": True} if item.cut else {})})

@@ -140,13 +140,22 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         if self.window_size is not None:
             window = with_stub(window.drop(_count_surplus(window, self.window_size)), self._compute_floor(window))
         if self._is_over(window):
-            moved, reserved = self._take_step(window), window.room.without_reserve()
-            if reserved is window.room or moved.allotted <= self._compute_limit(reserved):
-                return moved
-            return self._take_step(window.with_room(reserved)).with_room(window.room)
+            return self.step(window)
         if self.facts:
             window = add_facts(window, window.room.tokens - window.body, exact=not self.condense)
         return window if self.condense else window.without_digest()
+
+    @property
+    def steps_early(self) -> bool:
+        """True if units may be evicted before the window is full, because the current message needs the tokens for recall."""
+        return self.recall and self.condense and self.threshold is None and self.summarizer is None
+
+    def step(self, window: Window) -> Window:
+        """Return the window after an eviction, even if it is not full."""
+        moved, reserved = self._take_step(window), window.room.without_reserve()
+        if reserved is window.room or moved.allotted <= self._compute_limit(reserved):
+            return moved
+        return self._take_step(window.with_room(reserved)).with_room(window.room)
 
     def apply_summary(self, window: Window, summary: Compaction) -> Window:
         """Return the window with a model's summary in place of the units that it covers. The task anchor is cut to `ANCHOR_SHARE`."""

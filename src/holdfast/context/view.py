@@ -169,6 +169,15 @@ class FoldedView:
         )  # add the evicted units to the pool now: otherwise this build and the next one would both do it
         return self._strategy(window)
 
+    def step_early(self, room: Room) -> bool:
+        """Evict units as if the window were full, and return True; False if the view cannot do that now."""
+        if self._open or not self._strategy.steps_early:
+            return False
+        self._window.room = room
+        self._window = self._strategy.step(self._window)
+        self.steps += 1
+        return True
+
     def apply_summary(self, summary: Compaction) -> bool:
         """Replace the units up to the summary's last entry by the summary, and return True.
 
@@ -363,6 +372,10 @@ class BufferedView(FoldedView):
             first = self._units[0].entries[0]
             window.outside = OutsideRange(first.seq, first.total - first.tokens)
         return window
+
+    def step_early(self, room: Room) -> bool:
+        """Return False and change nothing: the window is made anew for each build."""
+        return False
 
     def apply_summary(self, summary: Compaction) -> bool:
         """Return False and change nothing: a summary would show messages that this view must not see."""

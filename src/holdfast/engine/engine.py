@@ -41,9 +41,9 @@ from holdfast.memory.lookup import MemorySettings
 from holdfast.memory.memories import Memories
 from holdfast.memory.owner_caches import PromotedCache
 from holdfast.overlays.compactor import Compactor
-from holdfast.overlays.passage_tables import PassageTables
 from holdfast.overlays.scoring import Scoring
 from holdfast.overlays.session_cache import SessionCache
+from holdfast.overlays.session_postings import PostingsCache
 from holdfast.secrets.guard import Guard
 from holdfast.stores.base import Store
 from holdfast.stores.deletions import Job
@@ -114,7 +114,7 @@ class Engine:
         self._of = of
         self._loop: asyncio.AbstractEventLoop | None = None
         self.warm = (cache or SessionCache()).open_tenant()
-        self.passages = PassageTables(self.warm)
+        self.postings = PostingsCache(self.warm)
         self.hooks = hooks
         self.hook_dispatcher: HookDispatcher = HookDispatcher(hooks, clock) if of is None else of.hook_dispatcher
         self.life = SessionLifecycle(
@@ -160,7 +160,7 @@ class Engine:
     def forget(self, ref: SessionRef) -> None:
         """Drop the cached data of a session after it was deleted, or after some of its content was erased."""
         self.warm.forget(ref)
-        self.passages.forget(ref)
+        self.postings.forget(ref)
 
     @contextmanager
     def note_job(self, job: Job) -> Iterator[None]:
@@ -305,7 +305,6 @@ class Engine:
         """
         if self._of is None:
             await self.sweeper.close()
-        self.passages.close()
         self.warm.close()
         await self.compactor.close()
         await self.scoring.close()

@@ -8,5 +8,5 @@ replaces older messages in the prompt: a *digest* is made without a model, a *su
 compactor       decides when summaries are made            session_cache   caches sessions and their views in memory
 summary_draft   prepares and completes one summary         scoring         rates the importance of messages after turns
 summarizers     models and functions that write summaries  scorers         models and functions that rate messages
-passage_tables  finds passages in messages that left the prompt
+session_postings  keeps the words of sessions, for recall
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from typing import Final
@@ -271,3 +271,39 @@ def _merge_spans(found: list[tuple[int, int, int]]) -> tuple[tuple[int, int], ..
         else:
             marks.append((start, stop))
     return tuple(marks)
+
+
+class TermMatcher:
+    """Finds out which sentences of a text have the terms of a question. Only words that begin like a term are stemmed, so it is quick.
+
+    Args:
+        rarity: the terms, each with its weight.
+        language: the language of the question, in which words are stemmed.
+    """
+
+    def __init__(self, rarity: Mapping[str, float], language: str) -> None:
+        self._rarity, self._language = rarity, language
+        dense = [term for term in rarity if is_dense(term)]
+        leads = sorted(_find_leads(term for term in rarity if not is_dense(term)), key=len, reverse=True)
+        patterns = [*map(re.escape, dense), *([rf"\b(?:{'|'.join(map(re.escape, leads))})\w*"] if leads else [])]
+        self._words = re.compile("|".join(patterns) or r"(?!)", re.IGNORECASE)
+
+    def score(self, text: str, stops: Sequence[int]) -> list[float]:
+        """Return for each sentence of a text the weights of the terms that it has.
+
+        Args:
+            text: the text.
+            stops: the end of each sentence, in order.
+        """
+        language = self._language
+        found: list[set[str]] = [set() for _ in stops]
+        at = 0
+        for match in self._words.finditer(text):
+            while at < len(stops) and stops[at] <= match.start():
+                at += 1
+            if at == len(stops):
+                break
+            word = match.group()
+            terms = (word,) if word in self._rarity else get_terms(word, language) if len(word) <= MAX_WORD else ()
+            found[at].update(term for term in terms if term in self._rarity)
+        return [sum(self._rarity[term] for term in terms) for terms in found]

@@ -46,7 +46,8 @@ from holdfast.overlays.session_cache import ReadView, is_heavy, read_view
 from holdfast.stores.sessions import NewSession
 from holdfast.turns.compaction import Compacted, compact_session, find_summary, make_item_text
 from holdfast.turns.interruptions import check_interruptable
-from holdfast.turns.recall import keep_recalled, prepare_recall, recall_other_sessions, recall_session
+from holdfast.turns.recall import keep_recalled, recall_other_sessions
+from holdfast.turns.session_recall import recall_session
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
 
 _RECOUNTS = 3
@@ -181,10 +182,8 @@ class BuiltPrompt(NamedTuple):
 
 
 async def add_recall(engine: Engine, session: Session, drafted: Draft) -> WorkingSet:
-    """Finish a prompt with recalled passages from older parts of the same session."""
-    if not drafted.needs_recall:
-        return drafted.finish((), ())
-    found = await recall_session(engine, session, drafted)
+    """Finish a prompt with messages recalled from older parts of the same session."""
+    drafted, found = await recall_session(engine, session, drafted)
     return drafted.finish(found.items, found.missed)
 
 
@@ -201,7 +200,6 @@ async def build_from_cache(engine: Engine, session: Session, made: Request, key:
             drafted = draft_from_view(made, view.view, reduced=False)
     except BudgetTooSmall:
         return None
-    prepare_recall(engine, session, drafted)
     return BuiltPrompt(await add_recall(engine, session, drafted), session, view.saved)
 
 
@@ -228,7 +226,6 @@ async def build_from_store(
     if read.session.identity != session.identity:
         raise SessionNotFound(ref.id)
     drafted = await run_cpu(lambda: draft_from(made, read), long=made.strategy.history > 0 or is_heavy(read.entries))
-    prepare_recall(engine, read.session, drafted)
     built = await add_recall(engine, read.session, drafted)
     if built.reduced:
         engine.warm.forget(ref)

@@ -4,33 +4,20 @@ Past conversations and memories are searched concurrently, for a limited time. I
 are left out. The record of the call says so, and the turn continues. Recalled text is data, not instructions:
 `holdfast.context.recalled` puts it into the prompt.
 
-Messages of the session itself that are no longer in the prompt are recalled as *passages*. These come from a table in
-memory, the *passage table* (`holdfast.overlays.passage_tables`), which is searched by words, and by vectors if the
-index has any. Passages that are older than the table, or are not analysed yet, come from the index. Each passage is
-read from the log again, so erased or edited text is not recalled.
+`holdfast.turns.session_recall` recalls messages of the session itself.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import re
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 import anyio
 import msgspec
 
-from holdfast.accounting import run_cpu
-from holdfast.context.build import Draft, WorkingSet
+from holdfast.context.build import WorkingSet
 from holdfast.context.recalled import PromptContent, Recall, RecalledItem, RecalledKind, RecallSettings, format_time
-from holdfast.context.units import group_units
-from holdfast.context.window import Window
-from holdfast.domain.refusals import is_refused
-from holdfast.domain.session import Entry, Session, SessionRef
-from holdfast.engine.engine import Engine
-from holdfast.errors import HoldfastError
-from holdfast.indexes.documents import extract_words
 from holdfast.limits import (
     MEMORY_FILES_NAMED,
     QUERY_CHARS,
@@ -38,23 +25,11 @@ from holdfast.limits import (
     RECALL_SECONDS,
     RECALL_VECTOR_SECONDS,
     RECALLED_CHARS,
-    SESSION_RECALL_INLINE,
-    SESSION_RECALL_SECONDS,
-    SESSION_RECALL_WAITS,
 )
 from holdfast.memory.files import ROOT, MemoryFiles
-from holdfast.overlays.passage_tables import (
-    QUESTIONS_CHARS,
-    SessionPassages,
-    choose_threshold,
-    extract_questions,
-    is_recallable,
-)
-from holdfast.recall.passages import Finding, Passage
 from holdfast.recall.questions import is_asking_for_many
-from holdfast.search.conversations import rank_session, search_conversations
+from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import SearchHit, SearchOptions, parse_search_zone
-from holdfast.stores.walk import group_ranges
 from holdfast.tools.context import FoundMessage, SearchRequest
 from holdfast.tools.memory_origin import is_from_user
 from holdfast.turns.turn import Turn
@@ -129,296 +104,6 @@ async def find_user_text(turn: Turn) -> str:
             return message.text
     last = await turn.engine.store.entries(turn.request.ref, limit=_LOOKED_BACK, descending=True)
     return next((entry.message.text for entry in last if entry.message.role == "user"), "")
-
-
-LATE: Final = "recall: late"
-FAILED: Final = "recall: failed"
-ERASED: Final = "(erased)"
-"""Text in a rebuilt prompt for a passage that was erased from the log."""
-_AT_ONCE: Final = 16
-"""Minimum number of new entries that are analysed in advance. It is half of the number that a prompt would wait for."""
-_GAP: Final = 4
-"""Maximum distance of two entries that are read together with the entries between them."""
-_HITS: Final = 12
-"""Number of entries that are requested from the index."""
-_COVERAGE: Final = 0.6
-"""Minimum fraction of a question's terms that a passage in the table must contain to count as an answer. If there is
-such a passage, the index is not searched.
-"""
-_STRETCH: Final = 12
-"""Length in characters of the pieces of text that are compared. Two texts hardly have a piece of this length in common
-by accident.
-"""
-_SAID: Final = 0.75
-"""Minimum fraction of a text's pieces that must be in the prompt for the text to count as included. It is below 1
-because a digest shortens and reformats text.
-"""
-_WORDS: Final = re.compile(r"\w+")
-
-
-Search = Callable[[Mapping[int, float]], Awaitable[list[Finding]]]
-"""Function that searches the passage table for the current message. Its argument is a bonus per entry, by `seq`."""
-
-
-class Recollection(NamedTuple):
-    """The passages found in the session itself, and the reasons why the result may be incomplete."""
-
-    items: Sequence[RecalledItem] = ()
-    missed: tuple[str, ...] = ()
-
-
-async def recall_session(
-    engine: Engine, session: Session, drafted: Draft, *, seconds: float | None = None
-) -> Recollection:
-    """Find answers to the current user message in those parts of the session that the prompt does not contain verbatim.
-
-    Args:
-        engine: the engine of the session.
-        session: the session of the prompt.
-        drafted: the prompt before recalled passages of the session are added.
-        seconds: seconds to wait; None: `SESSION_RECALL_SECONDS`, as in a turn.
-    """
-    if not drafted.needs_recall:
-        return Recollection()
-    if seconds is None:
-        seconds = SESSION_RECALL_SECONDS
-    # A late search is left to end by itself, because a thread cannot be stopped.
-    task = engine.passages.run(_find_passages(engine, session, drafted, seconds))
-    done, _ = await asyncio.wait({task}, timeout=seconds)
-    if not done or task.cancelled():
-        return Recollection(missed=(LATE,))
-    try:
-        return Recollection(task.result())
-    except Exception as exc:  # noqa: BLE001 - no prompt may fail because of recall
-        _log.warning("recall from the session failed: %s", type(exc).__name__)
-        return Recollection(missed=(FAILED,))
-
-
-async def _find_passages(engine: Engine, session: Session, drafted: Draft, seconds: float) -> list[RecalledItem]:
-    window, ref = drafted.fitted.window, session.ref
-    query = _find_current_text(window)[:QUERY_CHARS]
-    if (least := choose_threshold(query)) is None:
-        return []
-    passages = engine.passages.get_table(engine.store, ref, session.identity)
-    held = window.list_whole_seqs() | ({window.current} if window.current is not None else set())
-
-    async def search(boosts: Mapping[int, float]) -> list[Finding]:
-        long = len(passages.table) > SESSION_RECALL_INLINE
-        return await run_cpu(passages.search, query, least, engine.clock(), boosts, window.current, long=long)
-
-    boosts, found = await _catch_up(engine, ref, passages, window, query, search=search, seconds=seconds)
-    entries: dict[int, Entry] = {}
-    for again in (False, True):  # again if found passages are no longer in the log
-        if again or not found:
-            found = await search(boosts)
-        if not found:
-            return []
-        wanted = {one.seq for finding in found for one in (finding.passage, *finding[2:]) if one is not None} - held
-        entries |= await _read(engine, ref, wanted - entries.keys())
-        if not (gone := wanted - entries.keys()):
-            break
-        passages.gone |= gone
-    sees = drafted.request.strategy.view_unit
-    passage_shown = {
-        seq: entry
-        for seq, entry in entries.items()
-        if is_recallable(entry) and not is_refused(entry.metadata) and sees(group_units([entry])[0]) is not None
-    }
-    return list(_make_items(ref, found, passage_shown, held, _SentText(window, passages)))
-
-
-async def _answer_by_words(search: Search) -> list[Finding]:
-    """Search the passage table by words.
-
-    Return no results unless one covers the question so well that the index is not needed.
-    """
-    found = await search({})
-    return found if any(one.passage.covered >= _COVERAGE for one in found) else []
-
-
-def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
-    """Start to analyse, in the background, entries that will leave the prompt soon.
-
-    Do nothing unless the prompt is more than half full.
-    """
-    window = drafted.fitted.window
-    if drafted.request.strategy.recall and window.tokens * 2 > window.room.tokens and window.units:
-        passages = engine.passages.get_table(engine.store, session.ref, session.identity)
-        if (stop := window.units[-1].first) - passages.table.through >= _AT_ONCE:
-            passages.fill(stop)
-
-
-def _find_current_text(window: Window) -> str:
-    units = (unit for unit in (*window.head, *window.units) if unit.first == window.current)
-    return next((unit.entries[0].message.text for unit in units), "")
-
-
-async def _catch_up(
-    engine: Engine,
-    ref: SessionRef,
-    passages: SessionPassages,
-    window: Window,
-    query: str,
-    *,
-    search: Search,
-    seconds: float,
-) -> tuple[dict[int, float], list[Finding]]:
-    """Update the passage table with entries that are no longer in the prompt.
-
-    If that takes too long, search the index instead.
-
-    Returns:
-        The vector similarity of entries, by `seq`; and the results of the passage table, if the table did not change
-        after it was searched.
-    """
-    missing = _find_first_whole(window) - passages.table.through
-    task, index = passages.fill(window.units[-1].first if window.units else 0), engine.index
-    if task is not None and missing > 0 and (index is None or missing <= SESSION_RECALL_WAITS):
-        await asyncio.shield(task)
-        missing = 0
-    if index is None or not (missing > 0 or passages.table.begins > 0 or index.embedder is not None):
-        return {}, []
-    near: dict[int, float] = {}
-    found: list[Finding] = []
-    questions = extract_questions(query) or ("" if index.embedder is None else query[:QUESTIONS_CHARS])
-    if questions and index.embedder is None:
-        found = await _answer_by_words(search)
-    if questions and not found:
-        near = await _look_up(engine, ref, passages, questions, seconds / 2)
-    if task is not None and missing > 0 and not near:
-        await asyncio.shield(task)
-        found = []
-    return ({} if index.embedder is None else near), found  # the table ranks words better
-
-
-def _find_first_whole(window: Window) -> int:
-    """Return the lowest `seq` such that the prompt contains this entry and all later ones verbatim."""
-    cuts = (seq + 1 for seq, cut in window.cuts.items() if not (cut.whole or cut.cleared or seq == window.current))
-    return max([window.units[0].first if window.units else 0, *cuts])
-
-
-async def _look_up(
-    engine: Engine, ref: SessionRef, passages: SessionPassages, query: str, patience: float
-) -> dict[int, float]:
-    """Search the index, and add the entries found to the passage table.
-
-    Args:
-        engine: the engine of the session.
-        ref: the session.
-        passages: the session's passage table.
-        query: the text to search for.
-        patience: maximum number of seconds to wait for the vector of the query.
-
-    Returns:
-        A score per entry, by `seq`. The best entry has the score 1, and each later one a lower score.
-    """
-    options = SearchOptions(session_id=ref.id, limit=_HITS, time="off", bare=True, patience=patience)
-    try:
-        seqs = await rank_session(engine, ref, query, options)
-    except HoldfastError as exc:
-        _log.warning("recall from the session works without the index: %s", exc.code)
-        return {}
-    fresh = await _read(engine, ref, {seq for seq in seqs if seq not in passages.table})
-    await run_cpu(passages.add, list(fresh.values()))
-    return {seq: 1 / (1 + place / 3) for place, seq in enumerate(seqs)}
-
-
-async def _read(engine: Engine, ref: SessionRef, seqs: Collection[int]) -> dict[int, Entry]:
-    """Return entries of the log by `seq`, without replaced ones.
-
-    Entries that are close to each other are read together.
-    """
-    ranges = group_ranges(sorted(seqs), gap=_GAP)
-    read = await asyncio.gather(*(engine.store.entries(ref, start=start, stop=stop) for start, stop in ranges))
-    return {entry.seq: entry for entries in read for entry in entries if entry.seq in seqs}
-
-
-# -- items ---------------------------------------------------------------------
-
-
-class _SentText:
-    """The text that a prompt contains in changed form: digests and summaries of older messages, and messages that are cut."""
-
-    def __init__(self, window: Window, passages: SessionPassages) -> None:
-        pairs = zip(window.list_messages(), window.list_seqs(), strict=True)
-        texts = [
-            message.text for message, seq in pairs if seq is None or (seq in window.cuts and seq != window.current)
-        ]
-        if passages.changed[0] != texts:
-            passages.changed = texts, _fold_words("\n".join(texts))
-        self._text = passages.changed[1]
-
-    def has(self, text: str) -> bool:
-        """Return True if the prompt contains nearly all of a text, compared in pieces of `_STRETCH` characters."""
-        text = _fold_words(text)
-        starts = range(0, len(text) - _STRETCH + 1, _STRETCH // 2)
-        return bool(starts) and sum(text[at : at + _STRETCH] in self._text for at in starts) >= _SAID * len(starts)
-
-
-def _fold_words(text: str) -> str:
-    return " ".join(_WORDS.findall(text.casefold()))
-
-
-def _make_items(
-    ref: SessionRef, found: Sequence[Finding], entries: Mapping[int, Entry], held: Collection[int], sent: _SentText
-) -> Iterator[RecalledItem]:
-    """Yield the found passages as items, without duplicates.
-
-    If a passage was corrected later, the correction comes first. If a passage answers a question, the question comes
-    before the answer.
-    """
-    taken: list[Passage] = []
-
-    def is_known(one: Passage) -> bool:
-        entry = entries.get(one.seq)
-        return one.seq in held or (entry is not None and sent.has(extract_words(entry)[one.start : one.stop]))
-
-    for passage, whole, question, newer in found:
-        if passage.seq not in entries or is_known(passage) or (newer is not None and newer.seq in held):
-            continue
-        start = passage.start if is_known(whole._replace(stop=passage.start)) else whole.start
-        stop = passage.stop if is_known(whole._replace(start=passage.stop)) else whole.stop
-        passage_shown = whole._replace(start=start, stop=stop)
-        for one in (newer, question, passage if _has_overlap(passage_shown, taken) else passage_shown):
-            if one is not None and one.seq in entries and one.seq not in held and not _has_overlap(one, taken):
-                taken.append(one)
-                yield make_item(ref, entries[one.seq], one, score=passage.score)
-
-
-def _has_overlap(one: Passage, taken: Sequence[Passage]) -> bool:
-    return any(one.seq == other.seq and one.start < other.stop and other.start < one.stop for other in taken)
-
-
-def make_item(
-    ref: SessionRef, entry: Entry | None, passage: Passage, *, size: int = -1, score: float = 0.0
-) -> RecalledItem:
-    """Return a passage in the form in which a prompt shows recalled text.
-
-    The same entry and passage always give the same item.
-
-    Args:
-        ref: the session.
-        entry: the passage's entry in the log; None: the entry was deleted from the log.
-        passage: the part of the entry's text.
-        size: maximum number of characters of the text; -1: the whole passage.
-        score: see `RecalledItem.score`.
-    """
-    words = "" if entry is None else extract_words(entry)
-    text = " ".join(words[passage.start : passage.stop].split()) or ERASED
-    author = "" if entry is None else entry.message.role
-    if entry is not None and (name := entry.message.name or entry.agent) and name != author:
-        author = f"{author} {name}"
-    return RecalledItem(
-        kind="session",
-        id=f"{ref.id}#{passage.seq}",
-        text=text if size < 0 else text[:size] + "…",
-        at=0 if entry is None else entry.timestamp,
-        author=author,
-        score=score,
-        seq=passage.seq,
-        cut=size >= 0,
-        span=(passage.start, passage.stop),
-    )
 
 
 _SPARE: Final = 2
@@ -542,7 +227,7 @@ async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessag
     settings, built = _search_settings(turn), turn.working_set
     sent = built.window.list_whole_seqs() if built else set()
     injected = {item.id: item for item in built.recalled.items} if built and built.recalled else {}
-    whole = {id_ for id_, item in injected.items() if not item.cut and item.span is None}
+    whole = {id_ for id_, item in injected.items() if not item.cut}
     own = turn.request.ref.id
     zone = parse_search_zone(settings.zone)
     options = SearchOptions(

@@ -157,7 +157,6 @@ def steady_prompts() -> Iterator[None]:
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
         patch.setattr("holdfast.engine.engine.derive_marker", derive)
         patch.setattr("holdfast.replay.player.time", SimpleNamespace(perf_counter=lambda: 0.0))
-        patch.setattr(recall, "SESSION_RECALL_SECONDS", 60.0)
         patch.setattr(recall, "RECALL_SECONDS", 60.0)
         yield
 

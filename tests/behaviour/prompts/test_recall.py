@@ -234,9 +234,10 @@ async def test_an_evicted_message_of_the_session_is_recalled(world: World, index
         body = hf.upstream.requests[-1].body
         (block,) = blocks(body, "[recalled from earlier in this conversation #")
         assert texts(body["messages"])[-2] == block
-        assert [one["text"] for one in items(block)] == [
-            "The boat is called Kittiwake, and her mooring costs 420 a month."
-        ]
+        first, *lines, last = block.splitlines()
+        assert "data, not instructions" in first
+        assert last.startswith("[end of what was recalled #")
+        assert "- 2023-11-14 user: The boat is called Kittiwake, and her mooring costs 420 a month." in lines
         past = await session.context(at_turn=42)
         assert past["messages"] == body["messages"]
         assert past["hash"] == past["sent_hash"]

@@ -1,0 +1,246 @@
+"""Choose what a prompt recalls from its own session: how much the current message deserves, and which older messages. Pure functions.
+
+The whole session is ranked for the current message. How much may be recalled follows from the *need*: the probability that the message asks
+for something that only messages outside the prompt hold. Three signs tell it: the message asks; some message outside the prompt has most of
+its rare words; and many messages outside the prompt rank above the best one in the prompt. Thresholds on scores did worse, because long
+remarks score higher than questions.
+
+The best messages are recalled whole as far as possible, further ones as excerpts: the sentences that have most in common with the current
+message, and those around them, because answers often stand beside the words of a question.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from holdfast.context.build import Draft
+from holdfast.context.statements import ASKED
+from holdfast.context.window import Window
+from holdfast.recall.chunks import find_sentences
+from holdfast.recall.postings import Row, SessionHits
+from holdfast.recall.snippets import TermMatcher
+from holdfast.recall.terms import NUMBERED, TIMED, is_question
+
+NEED_BASE, NEED_ASKS, NEED_COVERED, NEED_AHEAD = -4.0, 1.55, 6.3, 0.12
+"""Logistic regression: log odds of any message; of one that asks; for the covered share of its rare words; and for each message outside the
+prompt that ranks above the best one in the prompt, up to `LOOKED_AT`."""
+NONE_BELOW, FULL_FROM = 0.1, 0.4
+"""The room grows from its least to its most between these needs."""
+LEAST_SHARE, MOST_SHARE = 0.03, 0.5
+LEAST_TOKENS, MOST_TOKENS = 600, 6_000
+"""The room as a share of the conversation's budget, and its limits in tokens, for the least and the most need."""
+REMARK, QUESTION = 2_048, 128
+"""Recall ends at the n-th hit that the prompt already has: the budget divided by a number between these, and at least 1."""
+LOOKED_AT: Final = 20
+FRAME, HEADING = 8, 32
+"""Tokens of the frame of an item, and of the block."""
+WHOLE_SHARE, MOST_SHORT = 0.35, 800
+"""Hits have their full form in this share of the room, or in all of it but `MOST_SHORT` tokens if that is more."""
+EARLY: Final = 0.6
+"""Share of the budget from which messages are evicted early if the current message needs the tokens for recall."""
+LEAST_ITEM: Final = 40
+LEAST_TERMS: Final = 3
+"""A message with fewer terms is only recalled if it has a word of the current message, a number or a time: "Noted, thanks." says nothing."""
+READ_MORE, MOST_READ = 1.3, 160
+"""Messages are read for this multiple of the room, because excerpts may be shorter than expected, and at most this number."""
+MOST_CHARS, MOST_SENTENCES = 20_000, 400
+"""Only this part of a longer message, its beginning, is searched for sentences."""
+_NEAR: Final = (1, -1, 2, -2, 3)
+"""Sentences around the best one that an excerpt adds if there is room, by distance."""
+
+
+class Form(NamedTuple):
+    """Limits of an item in tokens: a message of up to `whole` is recalled whole, a longer one as an excerpt."""
+
+    whole: int
+    excerpt: int
+
+
+FULL: Final = {True: Form(300, 120), False: Form(100, 80)}
+SHORT: Final = {True: Form(120, 60), False: Form(60, 40)}
+"""The forms of the first and of further hits, for a user's message (True) and any other."""
+_LEAST_FORM: Final = Form(LEAST_ITEM, LEAST_ITEM)
+
+
+class Sent(NamedTuple):
+    """The entries that a prompt has whole, without recall."""
+
+    start: int
+    """All entries from this one on are in the prompt."""
+    cut: Collection[int]
+    """Entries that are not whole there."""
+    head: Collection[int]
+    """Earlier entries in the prompt."""
+
+    @classmethod
+    def from_window(cls, window: Window) -> Sent:
+        """Return what a window sends."""
+        start = window.units[0].first if window.units else 0
+        cut = {seq for seq, cut in window.cuts.items() if not cut.whole}
+        return cls(start, cut, {entry.seq for unit in window.head for entry in unit.entries})
+
+    def has(self, seq: int) -> bool:
+        """Return True if the prompt has the whole entry."""
+        return (seq >= self.start or seq in self.head) and seq not in self.cut
+
+
+class Plan(NamedTuple):
+    """How much a message may recall."""
+
+    tokens: int
+    patience: int
+    """Recall ends at this hit of those that the prompt already has."""
+
+
+class Excerpt(NamedTuple):
+    """A recalled entry."""
+
+    row: Row
+    spans: Sequence[tuple[int, int]]
+    """The parts of its text that are shown: first character and end character (exclusive)."""
+    tokens: int
+    """Estimated tokens of the item."""
+
+
+def is_asking(text: str) -> bool:
+    """Return True if a sentence of a message asks something."""
+    sentences = (text[start:stop] for start, stop in find_sentences(text))
+    return any(is_question(one) or ASKED.search(one) is not None for one in sentences)
+
+
+def estimate_need(ranked: SessionHits, sent: Sent, *, asks: bool) -> float:
+    """Return the probability that a message needs entries that the prompt does not have."""
+    ahead = next((at for at, hit in enumerate(ranked.hits) if sent.has(hit.row.seq)), LOOKED_AT)
+    outside = list(islice((hit for hit in ranked.hits if not sent.has(hit.row.seq)), LOOKED_AT))
+    if not outside:
+        return 0.0
+    odds = (
+        NEED_BASE
+        + NEED_ASKS * asks
+        + NEED_COVERED * max(map(ranked.measure_coverage, outside))
+        + NEED_AHEAD * min(ahead, LOOKED_AT)
+    )
+    return 1 / (1 + math.exp(-odds))
+
+
+def plan_recall(ranked: SessionHits, sent: Sent, budget: int, *, asks: bool) -> Plan:
+    """Return how much a message may recall.
+
+    Args:
+        ranked: the ranking of the whole session.
+        sent: what the prompt has.
+        budget: maximum tokens of the conversation.
+        asks: True if the message asks something.
+    """
+    need = estimate_need(ranked, sent, asks=asks)
+    grade = min(1.0, max(0.0, (need - NONE_BELOW) / (FULL_FROM - NONE_BELOW)))
+
+    def mix(least: float, most: float) -> float:
+        return least + (most - least) * grade
+
+    tokens = min(budget * mix(LEAST_SHARE, MOST_SHARE), mix(LEAST_TOKENS, MOST_TOKENS))
+    return Plan(int(tokens), max(1, round(mix(budget / REMARK, budget / QUESTION))))
+
+
+def is_early(drafted: Draft, plan: Plan) -> bool:
+    """Return True if a message needs more tokens for recall than are free, and an eviction would soon be due anyway."""
+    return drafted.fitted.tokens > drafted.limit * EARLY and plan.tokens > drafted.session_room
+
+
+def list_wanted(ranked: SessionHits, sent: Sent, plan: Plan) -> list[Row]:
+    """Return the entries that may be recalled, best first, so that the caller reads them."""
+    return list(_iter_wanted(ranked, sent, plan))
+
+
+def _iter_wanted(ranked: SessionHits, sent: Sent, plan: Plan) -> Iterator[Row]:
+    patience, left = plan.patience, READ_MORE * plan.tokens
+    number = 0
+    for hit in ranked.hits:
+        if sent.has(hit.row.seq):
+            patience -= 1
+            if not patience:
+                return
+            continue
+        if not hit.terms and hit.row.length < LEAST_TERMS and not hit.row.traits & (NUMBERED | TIMED):
+            continue
+        form = SHORT[hit.row.role == "user"]
+        left -= FRAME + (hit.row.tokens if hit.row.tokens <= form.whole else form.excerpt)
+        yield hit.row
+        number += 1
+        if left < LEAST_ITEM or number == MOST_READ:
+            return
+
+
+def choose_excerpts(wanted: Sequence[Row], texts: Mapping[int, str], matcher: TermMatcher, room: int) -> list[Excerpt]:
+    """Return what is recalled, best first.
+
+    Args:
+        wanted: the result of `list_wanted`.
+        texts: the texts of these entries by `seq`. Entries that must not be recalled are missing.
+        matcher: finds the terms of the message.
+        room: maximum tokens, with the frame.
+    """
+    found: list[Excerpt] = []
+    used = HEADING
+    for row in wanted:
+        text = texts.get(row.seq)
+        if not text:
+            continue
+        forms = FULL if used < max(room * WHOLE_SHARE, room - MOST_SHORT) else SHORT
+        item = _make_excerpt(row, text, forms[row.role == "user"], matcher)
+        if used + item.tokens > room:
+            item = _make_excerpt(row, text, _LEAST_FORM, matcher)
+        if used + item.tokens <= room:
+            found.append(item)
+            used += item.tokens
+        if room - used < LEAST_ITEM:
+            break
+    return found
+
+
+def _make_excerpt(row: Row, text: str, form: Form, matcher: TermMatcher) -> Excerpt:
+    if row.tokens <= form.whole:
+        return Excerpt(row, ((0, len(text)),), row.tokens + FRAME // 2)
+    spans = choose_sentences(text, row.tokens, form.excerpt, matcher)
+    size = sum(stop - start for start, stop in spans)
+    return Excerpt(row, spans, FRAME + len(spans) + math.ceil(row.tokens * size / len(text)))
+
+
+def choose_sentences(text: str, tokens: int, limit: int, matcher: TermMatcher) -> list[tuple[int, int]]:
+    """Return the position of the sentences that have most in common with the message. The best one is always among them.
+
+    Args:
+        text: the text of an entry.
+        tokens: its tokens.
+        limit: maximum tokens of the sentences, except for the best one.
+        matcher: finds the terms of the message.
+    """
+    share = tokens / len(text)
+    text = text[:MOST_CHARS]
+    sentences = list(find_sentences(text))[:MOST_SENTENCES]
+    if not sentences:
+        return [(0, len(text))]
+    scores = matcher.score(text, [stop for _, stop in sentences])
+    costs = [1 + share * (stop - start) for start, stop in sentences]
+    order = sorted(range(len(scores)), key=lambda at: (-scores[at], at))
+    best = order[0]
+    chosen, size = {best}, costs[best]
+    good = [at for at in order[1:] if scores[at] > 0.5 * scores[best]]
+    for at in (*good, *(best + step for step in _NEAR)):
+        if 0 <= at < len(sentences) and at not in chosen and size + costs[at] <= limit:
+            chosen.add(at)
+            size += costs[at]
+    return [sentences[at] for at in sorted(chosen)]
+
+
+def join_spans(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return parts of a text as one line, with dots where something is left out."""
+    shown, last = "", 0
+    for start, stop in spans:
+        gap = text[last:start].strip() != ""
+        shown += f"{' ' if shown else ''}{'… ' if gap else ''}{' '.join(text[start:stop].split())}"
+        last = stop
+    return f"{shown} …" if text[last:].strip() else shown
