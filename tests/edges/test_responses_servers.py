@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 from openai import AsyncOpenAI
@@ -168,3 +169,53 @@ async def test_pages_while_items_are_added(url: str, tmp_path: Path) -> None:
                 break
             page = await page.get_next_page()
         assert seen == [f"{n}" for n in reversed(range(20))]
+
+
+KEY = {"Idempotency-Key": "0123456789abcdef"}
+
+
+@pytest.mark.parametrize("named", [{"session_id": "s"}, {}], ids=["session", "no session"])
+async def test_keyed_turn_of_a_killed_server_is_finished_once(url: str, tmp_path: Path, named: dict[str, str]) -> None:
+    """The retry waits at the other server. The tool has run once then, and each further retry gets the same reply."""
+    gate = Gate()
+    tool, part = Reply(tool_calls=[("count", {})]), Reply(text=WORDS, hold=gate, hold_after=2)
+    async with (
+        ScriptedUpstream([tool, part, "done"]) as upstream,
+        serve_twice(url, upstream, tmp_path) as ((killed, one), (left, two)),
+    ):
+        question: list[Any] = [{"role": "user", "content": "Count."}]
+        asked: dict[str, Any] = {"model": "gpt-4o", "messages": question, "user": "ada", "extra_body": named}
+        stream = await one.chat.completions.create(**asked, stream=True, extra_headers=KEY)
+        async for chunk in stream:
+            if chunk.choices and chunk.choices[0].delta.content:
+                break
+        waiting = asyncio.create_task(two.chat.completions.create(**asked, extra_headers=KEY))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        await asyncio.to_thread(killed.kill)
+        with suppress(openai.APIError):
+            await stream.close()
+        gate.open()
+        told = [await waiting, *[await two.chat.completions.create(**asked, extra_headers=KEY) for _ in range(2)]]
+        assert {(one.id, one.choices[0].message.content) for one in told} == {(told[0].id, "done")}
+        assert len(upstream.requests) == 3
+        async with httpx2.AsyncClient(base_url=left.url) as http:
+            path = f"/v1/sessions/{told[0].session_id}/messages"
+            rows = (await http.get(path, params={"user_id": "ada"})).json()["data"]
+        assert [row["content"] for row in rows] == ["Count.", None, "1", "done"]
+
+
+async def test_attempts_with_a_key_at_both_servers_are_one_turn(url: str, tmp_path: Path) -> None:
+    """Side by side, without a session: one of them calls the model."""
+    async with (
+        ScriptedUpstream(lambda body: body["messages"][-1]["content"]) as upstream,
+        serve_twice(url, upstream, tmp_path) as servers,
+    ):
+        for number in range(5):
+            question: list[Any] = [{"role": "user", "content": f"Book {number}."}]
+            key = {"Idempotency-Key": f"booking-number-{number}"}
+            asked: dict[str, Any] = {"model": "gpt-4o", "messages": question, "user": "ada", "extra_headers": key}
+            told = await asyncio.gather(*(client.chat.completions.create(**asked) for _, client in servers))
+            assert told[0].id == told[1].id
+            assert told[0].session_id == told[1].session_id
+        assert len(upstream.requests) == 5

@@ -1,4 +1,4 @@
-"""The longer run: `python -m tests.simulation [--seconds N] [--seed N]`, or `make simulate`."""
+"""The longer run: `python -m tests.simulation [--seconds N] [--seed N] [--url DATABASE]`, or `make simulate`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 
 from tests.simulation.run import report, simulate
+from tests.simulation.world import MEMORY
 
 
 def main() -> int:
@@ -17,6 +18,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="[60]")
     parser.add_argument("--seed", type=int, help="run only this seed, and print its shortened trace")
     parser.add_argument("--steps", type=int, default=8, help="steps of each client [8]")
+    parser.add_argument("--url", default=MEMORY, help="of a database; its tenants are the seeds [in memory]")
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets of strings is part of a seed's run
         os.environ["PYTHONHASHSEED"] = "0"
@@ -28,7 +30,7 @@ def main() -> int:
     seed, turns, failed = first, 0, list[int]()
     with suppress(KeyboardInterrupt):
         while time.monotonic() < until:
-            outcome = simulate(seed, steps=options.steps)
+            outcome = simulate(seed, steps=options.steps, url=options.url)
             turns += outcome.turns
             if outcome.violation:
                 failed.append(seed)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tests.service.simulator.gateway import Answer
+from tests.simulation.transport import Answer
 from tests.simulation.world import GREETING, Ask, Lost, Row, Seen, World, read_text
 
 PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}

@@ -1,7 +1,7 @@
 """An event loop that picks the next ready callback by its seed, has a time of its own, and can kill what belongs to a process.
 
 Nothing waits: if nothing is ready, the time jumps to the next timer. So an hour of a gateway takes a second, and the same seed makes the
-same run.
+same run. With a real database, no time is skipped while an operation of it runs, and a seed does not repeat its run exactly.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ import time
 import uuid
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from random import Random
 from typing import Any, TypeVar
 
 import pytest
 
 from holdfast.stores import sqlite
+from holdfast.stores.sql import remote
 
 T = TypeVar("T")
 PROCESS: ContextVar[int] = ContextVar("process", default=0)
 """The process that a task or callback belongs to; 0: the world outside of the gateway."""
+_LONGEST = 0.2
+"""Seconds of real time to wait for a database before the time jumps after all."""
 _PATIENCE = 10.0
 """Seconds of real time to wait for a thread, which only opening a database needs, before a run counts as stuck."""
 
@@ -92,10 +95,54 @@ class SeededLoop(asyncio.SelectorEventLoop):
             time.sleep(0.0005)
 
 
-def run(seed: int, main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` in a seeded loop. What is left of it is dropped, as when a process is killed."""
-    with _repeatable(seed):
-        loop = SeededLoop(seed)
+class DatabaseLoop(SeededLoop):
+    """A seeded loop that waits for the operations of a database.
+
+    Attributes:
+        operations: number of those that run.
+    """
+
+    operations = 0
+
+    def _write_to_self(self) -> None:
+        super(SeededLoop, self)._write_to_self()  # type: ignore[misc]
+
+    def _run_once(self) -> None:
+        seconds = 0.0
+        if (
+            self.operations and not self._ready
+        ):  # as on a real clock, since an operation may wait for a timer of its own
+            seconds = max(0.0, self._scheduled[0].when() - self.time()) if self._scheduled else _PATIENCE
+        self._look(min(seconds, _LONGEST))
+        super()._run_once()
+
+    def _look(self, seconds: float) -> None:
+        self._process_events(self._selector.select(seconds))  # type: ignore[attr-defined]
+
+    def _wait_for_thread(self) -> None:
+        self._look(_PATIENCE)
+        if not self._ready:
+            raise Stuck("nothing is ready, and no timer is set")
+
+
+@contextmanager
+def operation() -> Iterator[None]:
+    """Skip no time during an operation of a database."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, DatabaseLoop):
+        yield
+        return
+    loop.operations += 1
+    try:
+        yield
+    finally:
+        loop.operations -= 1
+
+
+def run(seed: int, main: Coroutine[Any, Any, T], *, exact: bool = True) -> T:
+    """Run `main` in a seeded loop. What is left of it is dropped, as when a process is killed. `exact` is False for a real database."""
+    with _repeatable(seed, exact=exact):
+        loop = SeededLoop(seed) if exact else DatabaseLoop(seed)
         asyncio.set_event_loop(loop)
         hook = sys.unraisablehook
         try:
@@ -113,8 +160,27 @@ def run(seed: int, main: Coroutine[Any, Any, T]) -> T:
             sys.unraisablehook = hook
 
 
+def _detach(database: Any, patch: pytest.MonkeyPatch) -> None:
+    """Let the operations of a database end, although the process that began them is killed: its connections are others' too."""
+
+    def wrap(original: Any) -> Any:
+        async def run_apart(*args: Any, **kwargs: Any) -> Any:
+            async def work() -> Any:
+                with operation():
+                    return await original(*args, **kwargs)
+
+            context = copy_context()
+            context.run(PROCESS.set, 0)
+            return await asyncio.get_running_loop().create_task(work(), context=context)
+
+        return run_apart
+
+    for name in ("read", "write"):
+        patch.setattr(database, name, wrap(getattr(database, name)))
+
+
 @contextmanager
-def _repeatable(seed: int) -> Iterator[None]:
+def _repeatable(seed: int, *, exact: bool) -> Iterator[None]:
     """Let nothing depend on the machine: ids and secrets come from the seed, no thread works, and the collector rests."""
     ids, pauses = Random(seed), Random(seed + 1)
     database: Any = sqlite._Database
@@ -143,8 +209,12 @@ def _repeatable(seed: int) -> Iterator[None]:
         patch.setattr(uuid, "uuid4", make_uuid)
         patch.setattr(secrets, "token_bytes", lambda size=None: ids.randbytes(size or 32))
         patch.setattr(secrets, "token_hex", lambda size=None: ids.randbytes(size or 32).hex())
-        patch.setattr(database, "read", read)
-        patch.setattr(database, "write", write)
+        if exact:
+            patch.setattr(database, "read", read)
+            patch.setattr(database, "write", write)
+        else:
+            for one in (database, remote.RemoteDatabase):
+                _detach(one, patch)
         gc.disable()
         gc.freeze()  # what was there before need not be looked at
         state = random.getstate()

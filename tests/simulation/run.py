@@ -10,7 +10,7 @@ from typing import NamedTuple
 from holdfast import faults
 from tests.simulation import loop
 from tests.simulation.clients import KINDS, Client
-from tests.simulation.world import World
+from tests.simulation.world import MEMORY, World
 
 PEOPLE = ("ada", "bob")
 _MOST_CLIENTS = 12
@@ -24,12 +24,15 @@ class Outcome(NamedTuple):
     violation: str | None
 
 
-def simulate(seed: int, *, steps: int = 8, only: Collection[int] | None = None) -> Outcome:
-    """Run a seed: always the same. `only` are the numbers of the clients that take part, and `steps` is what each of them does."""
+def simulate(seed: int, *, steps: int = 8, only: Collection[int] | None = None, url: str = MEMORY) -> Outcome:
+    """Run a seed: always the same, unless `url` is that of a real database.
+
+    `only` are the numbers of the clients that take part, and `steps` is what each of them does.
+    """
     found: list[World] = []
 
     async def live() -> None:
-        world = World(seed, is_rough=seed % 4 != 0)
+        world = World(seed, url, is_rough=seed % 4 != 0)
         found.append(world)
         await world.begin()
         clients = _make_clients(world, seed)
@@ -43,7 +46,7 @@ def simulate(seed: int, *, steps: int = 8, only: Collection[int] | None = None) 
 
     problem = None
     try:
-        loop.run(seed, live())
+        loop.run(seed, live(), exact=url == MEMORY)
     except (AssertionError, RuntimeError) as exc:
         problem = f"{type(exc).__name__}: {exc}"
     finally:

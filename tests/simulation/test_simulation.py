@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from holdfast.log import align
 from holdfast.turns import place
 from tests.simulation.run import report, shorten, simulate
+from tests.stores import servers
 
 SEEDS = range(50)
 STEPS = 4
@@ -17,6 +20,16 @@ def test_nothing_is_lost_doubled_or_mixed_up(tens: int) -> None:
     for seed in SEEDS[tens : tens + 10]:
         if simulate(seed, steps=STEPS).violation:
             pytest.fail(report(seed, steps=STEPS))
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_the_same_holds_on_a_database(store: str, tmp_path: Path) -> None:
+    """Without an exact repetition: what is found must be found again by its trace."""
+    with servers.place(store, tmp_path) as url:
+        for seed in range(1, 4):
+            outcome = simulate(seed, steps=3, url=url)
+            assert outcome.turns
+            assert outcome.violation is None, "\n".join(outcome.trace[-60:])
 
 
 @pytest.mark.parametrize("seed", [5, 6])

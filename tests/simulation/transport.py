@@ -5,9 +5,80 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from tests.service.simulator.gateway import Answer, make_scope
+from holdfast.models.codecs.chat import ChatDecoder
+from holdfast.models.collect import Collector
+
+Row = dict[str, Any]
+
+
+@dataclass(kw_only=True)
+class Answer:
+    """What a client received."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body) if self.body else None
+
+    @property
+    def events(self) -> list[Row]:
+        """The events of a stream, including errors."""
+        lines = [line.removeprefix(b"data: ") for line in self.body.split(b"\n") if line.startswith(b"data: ")]
+        return [json.loads(line) for line in lines if line != b"[DONE]"]
+
+    @property
+    def streamed(self) -> bool:
+        return self.headers.get("content-type", "").startswith("text/event-stream")
+
+    @property
+    def last(self) -> Row:
+        """The completion, or the last event, which names the session."""
+        said: Row = self.events[-1] if self.streamed else self.json
+        return said
+
+    @property
+    def session_id(self) -> str:
+        return self.headers["x-session-id"]
+
+    @property
+    def message(self) -> Row:
+        """The assistant's message, as a client collects it."""
+        if not self.streamed:
+            return dict(self.json["choices"][0]["message"])
+        collector, decoder = Collector(), ChatDecoder()
+        for event in self.events:
+            if "error" not in event:
+                collector.add(decoder.decode(event))
+        completion = collector.build_completion()
+        return dict(completion["choices"][0]["message"]) if completion["choices"] else {}
+
+
+def make_scope(method: str, path: str, query: str, content: bytes, headers: Mapping[str, str]) -> Row:
+    """Return the ASGI scope of a request from this machine."""
+    given = {"host": "127.0.0.1", "content-length": str(len(content)), **headers}
+    if content:
+        given.setdefault("content-type", "application/json")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+        "state": {},
+    }
 
 
 class Connection:

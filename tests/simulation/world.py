@@ -21,12 +21,13 @@ from holdfast.server.app import make_app
 from holdfast.stores import open_store
 from tests.clocks import START
 from tests.given_store import HoldfastOn
-from tests.service.simulator.gateway import Answer
-from tests.simulation.loop import PROCESS, SeededLoop
-from tests.simulation.transport import Connection
+from tests.simulation.loop import PROCESS, SeededLoop, operation
+from tests.simulation.transport import Answer, Connection
 from tests.unit.dialect_rules import openai as find_mistakes
 
 Row = dict[str, Any]
+MEMORY = "sqlite://:memory:"
+"""Where everything is repeated exactly."""
 GREETING = ("hi", "Hello!")
 """A beginning that many chats have, and the model's constant answer to it."""
 _OWNER = re.compile(r"\[(\w+)[.~]\d+\]")
@@ -162,11 +163,13 @@ class World:
 
     Args:
         seed: of everything that chance decides.
+        url: of the store.
         is_rough: False: no failures.
     """
 
-    def __init__(self, seed: int, *, is_rough: bool = True) -> None:
+    def __init__(self, seed: int, url: str, *, is_rough: bool = True) -> None:
         self.chance = Random(seed)
+        self._place = (url, f"seed-{seed}" if url != MEMORY else "default")
         self.is_rough = is_rough
         self.trace: list[str] = []
         self.turns = self.misfortunes = self.breakdowns = self.process = 0
@@ -199,13 +202,16 @@ class World:
     async def close(self) -> None:
         """End everything."""
         self._loop.dead.add(self.process)
-        await self.store.close()
+        with operation():
+            await self.store.close()
 
     # -- the process -------------------------------------------------------------
 
     async def begin(self) -> None:
         """Open the store, and start the first process."""
-        self.store = await open_store("sqlite://:memory:", tenant="default")
+        url, tenant = self._place
+        with operation():
+            self.store = await open_store(url, tenant=tenant)
         for point in ("before-commit", "after-commit"):
             faults.active[point] = _Misfortune(self, point)
         await self.start()
@@ -323,7 +329,7 @@ class World:
         return False
 
     async def _list_sessions(self) -> list[SessionRef]:
-        page = await self.hf.sessions(limit=1000)
+        page = await self.hf.sessions(limit=1000, unplaced=True)
         self.demand(not page.has_more, "too many sessions")
         return [SessionRef(one.user_id, one.id) for one in page.sessions]
 
