@@ -6,9 +6,10 @@ from benchmarks.lengths import Cells, make_length_table
 from benchmarks.run import Run
 from benchmarks.tables import Table
 from benchmarks.timing import Block, alternate, clock, report
+from holdfast.context import standing_facts
 from holdfast.context.analysis_cache import ANALYSES
-from holdfast.context.facts import CANDIDATES, decode_candidates
 from holdfast.context.settings import ContextSettings
+from holdfast.context.standing_facts import CANDIDATES, decode_candidates
 from holdfast.context.strategies import make_strategy
 from holdfast.context.view import FoldedView
 from holdfast.context.window import Room
@@ -77,6 +78,7 @@ def _time_steps(entries: list[Entry], length: int, *, facts: bool) -> Block:
         for entry in entries[length:]:
             before = view.frontier
             ANALYSES.clear()
+            standing_facts._extract_values.cache_clear()  # noqa: SLF001
             started = clock()
             view.extend([entry])
             taken = clock() - started

@@ -16,10 +16,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from holdfast.context.corrections import extract_values
-from holdfast.context.cues import DENSE_LANGUAGES, count_cues, detect_language
-from holdfast.context.own_words import separate_own_words
-from holdfast.context.statements import ASKED, DENSE_WORD
+from holdfast.context.standing_facts import _extract_values as extract_values
+from holdfast.context.statements import (
+    ASKED,
+    DENSE_LANGUAGES,
+    DENSE_WORD,
+    count_cues,
+    detect_language,
+    separate_own_words,
+)
 from holdfast.domain.session import Entry
 from holdfast.recall.terms import NUMBERED
 
@@ -217,7 +222,7 @@ def find_statements(entry: Entry, text: str, read: Sequence[Read], language: str
                     score=round(score, 2),
                     cost=round(entry.tokens * len(sentence) / len(text), 1),
                     terms=one.terms,
-                    values=extract_values(sentence, spoken),
+                    values=extract_values(sentence),
                     speaker=speaker,
                     instructs=instructs,
                     sounds_corrected=corrects,

@@ -24,8 +24,8 @@ from benchmarks.evaluation.measures import mean
 from benchmarks.evaluation.prompt_sessions import Built, Run, find_current, is_block, open_session
 from benchmarks.evaluation.statements.matching import Matcher, normalize
 from holdfast.context.build import WorkingSet
-from holdfast.context.facts import HEADER
 from holdfast.context.settings import DEFAULT_STRATEGY, ContextSettings
+from holdfast.context.standing_facts import HEADER
 from holdfast.recall.chunks import find_sentences
 from holdfast.recall.terms import choose_language, count_terms, split_words
 from holdfast.wire.sendable import parse_sendable

@@ -27,7 +27,7 @@ from holdfast.cli.terminal import cut, sanitize, show_json
 from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
-    from holdfast.context.facts import Fact
+    from holdfast.context.standing_facts import Fact
     from holdfast.domain.fact_choices import Choice
     from holdfast.holdfast import Holdfast
     from holdfast.sessions.explanation import Explanation, RemedyKind

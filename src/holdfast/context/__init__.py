@@ -16,11 +16,8 @@
 - `truncation`: shortens, clears and replaces messages of a window.
 - `salience`: rates units by importance.
 - `values`: rates pieces of text by their form.
-- `own_words`: separates what a user typed from what the user quotes or pastes.
-- `cues`: words that show what a sentence does, in several languages.
-- `statements`: finds and rates the sentences in which users state facts, wishes and instructions.
-- `corrections`: finds the statements that later ones correct.
-- `facts`: the block of the user's statements that are still valid.
+- `statements`: finds the sentences in which users state facts and wishes.
+- `standing_facts`: the block of the user's statements that are still valid.
 - `summaries`: plans summaries, makes the requests to the model, and builds the view after one.
 - `digest`: condenses evicted messages without a model.
 - `recalled`: the block of recalled text, and the block of facts known from earlier sessions.

@@ -20,7 +20,6 @@ from holdfast.context import salience
 from holdfast.context.agent_view import Perspective
 from holdfast.context.cut import MIN_CUT, compute_cut_floor
 from holdfast.context.digest.block import FACTS_SHARE, FIRM, YIELDING, add_digest, compute_reserve
-from holdfast.context.facts import add_facts, reserve_for_facts
 from holdfast.context.settings import (
     BUILT_IN,
     CLEARING,
@@ -31,6 +30,7 @@ from holdfast.context.settings import (
     is_recalling,
     remove_strategy,
 )
+from holdfast.context.standing_facts import add_facts, reserve_for_facts
 from holdfast.context.truncation import Clearing, list_older_units, list_units, squeeze, with_room_to_choose, with_stub
 from holdfast.context.units import Unit, list_messages
 from holdfast.context.window import ANCHOR_SHARE, Compaction, Room, Window
@@ -38,9 +38,6 @@ from holdfast.domain.budget import Budget
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
 
-FACTS_FIRM = 0.6
-"""Fraction of their tokens that the standing facts keep if messages that must stay need more space. For the user's current message it is
-`YIELDING`."""
 RECENT_LEAST = 0.5
 """Lower bound for an eviction. The tail keeps at least `RECENT_LEAST * target * (token limit - tokens of the digest)` tokens."""
 REPLY_PART, REPLY_LEAST_ROOM = 8, 768
@@ -187,13 +184,10 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
 
     def _take_step(self, window: Window) -> Window:
         """Evict and cut units until the window fits, and write the blocks that replace the evicted units."""
-        facts_tokens, digest_tokens = self._reserve(window)
         window = self._move_frontier(window)
         limit = self._compute_limit(window.room)
         if self.facts:
-            free = max(0, limit - window.body)
-            share = free * digest_tokens // max(1, facts_tokens + digest_tokens)
-            window = add_facts(window, free - min(int(digest_tokens * FIRM), share), exact=not self.condense)
+            window = add_facts(window, limit - window.body, exact=not self.condense)
         return add_digest(window, limit) if self.condense else window.without_digest()
 
     def _move_frontier(self, window: Window) -> Window:
@@ -207,7 +201,8 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return stepped
 
     def _cut_down(self, window: Window, floor: int) -> Window:
-        room, (facts_tokens, digest_tokens) = window.room.tokens, self._reserve(window)
+        room, facts_tokens = window.room.tokens, reserve_for_facts(window) if self.facts else 0
+        digest_tokens = compute_reserve(room, facts_tokens) if self.condense else 0
         allowed = room - facts_tokens - int(digest_tokens * FIRM)
         if self.choose is not None:
             chosen = with_stub(self._choose(window, self.choose, allowed), floor)
@@ -222,7 +217,6 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
             if self.target is None
             else self._compute_goal(room, digest_tokens + int(facts_tokens * FACTS_SHARE))
         )
-        allowed = room - int(facts_tokens * FACTS_FIRM) - int(digest_tokens * FIRM)
         leaving = _count_expendable(window, goal, allowed, self.preserve_recent)
         if self.condense and (reply := _find_reply(window, leaving)) is not None:
             leaving, window = leaving - 1, window.cut({reply: room // REPLY_PART})
@@ -236,14 +230,9 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         window = squeeze(window, allowed, floor, list_older_units)
         while window.body > allowed and len(window.units) > 1:
             window = with_stub(window.drop(1), floor)
-        if window.units[-1].asks:  # let the blocks shrink before the user's message is cut
-            allowed = room - int((facts_tokens + digest_tokens) * YIELDING)
+        if window.units[-1].asks:  # let the digest shrink before the user's message is cut
+            allowed = room - facts_tokens - int(digest_tokens * YIELDING)
         return squeeze(window, allowed, floor, list_units)
-
-    def _reserve(self, window: Window) -> tuple[int, int]:
-        """Return the maximum tokens of the standing facts and of the digest."""
-        facts_tokens = reserve_for_facts(window) if self.facts else 0
-        return facts_tokens, compute_reserve(window.room.tokens, facts_tokens) if self.condense else 0
 
     def _choose(self, window: Window, choose: Chooser, allowed: int) -> Window:
         """Return the window with only the units that `choose` selects for `allowed` tokens, and those that must stay.

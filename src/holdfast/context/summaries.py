@@ -14,10 +14,11 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.context.cut import MIN_CUT, compute_cut_floor
+from holdfast.context.digest.speech import is_courtesy
 from holdfast.context.digest.texts import split_text
 from holdfast.context.escaping import END, escape_inline, escape_lines, format_tag, make_delimiter
-from holdfast.context.facts import add_facts, reserve_for_facts
-from holdfast.context.statements import is_courtesy
+from holdfast.context.standing_facts import SHARE as FACTS_SHARE
+from holdfast.context.standing_facts import add_facts, reserve_for_facts
 from holdfast.context.strategies import Strategy
 from holdfast.context.truncation import with_stub
 from holdfast.context.units import MessageOverride, Unit, group_units, list_messages
@@ -106,7 +107,7 @@ def plan_summary(window: Window, strategy: Strategy, *, forced: bool = False) ->
     target = strategy.target or TARGET
     goal = int(target * (min(room, window.tokens) if forced else room))
     allowance = min(ALLOWANCE_MOST, max(ALLOWANCE_LEAST, int(ALLOWANCE * goal)))
-    stated = min(reserve_for_facts(window), goal // 3) if strategy.facts else 0
+    stated = min(reserve_for_facts(window), int(FACTS_SHARE * goal)) if strategy.facts else 0
     number = _count_covered(window, goal - allowance - stated)
     leaving = tuple(unit for unit in (*window.head, *window.units[:number]) if not window.is_protected(unit))
     worth = SOURCE_LEAST if forced else allowance + int(WORTH * (strategy.summarize_at - target) * room)
@@ -229,7 +230,7 @@ def make_summarized_view(
         summary: the summary, made by `make_compaction`.
         entries: the live entries after the summary's range, and at least those entries of the range that must stay.
         anchor: `seq` of the task anchor.
-        candidates: the user's statements in older entries than `entries`; see `holdfast.context.facts`.
+        candidates: the user's statements in older entries than `entries`; see `holdfast.context.standing_facts`.
     """
     after = [entry for entry in entries if entry.seq > summary.last]
     window = _make_range_window(

@@ -20,7 +20,7 @@ from holdfast.context.units import Unit, group_units, update_standing
 from holdfast.context.window import NO_CANDIDATES, Block, Compaction, Cut, LeftOut, OutsideRange, Room, Window
 from holdfast.domain.session import Entry, estimate_message_bytes, estimate_text_bytes
 
-VERSION = 18
+VERSION = 17
 """Version of the encoded state and of the rules that produce it. A view saved by another version is rebuilt from the log."""
 
 

@@ -37,7 +37,7 @@ Kind = Literal["digest", "summary", "facts"]
 NO_POOL = b"[[],{},{},-1,false]"
 """The encoded pool of facts before anything was evicted; see `holdfast.context.digest.pool`."""
 NO_CANDIDATES = b"[[],[]]"
-"""The encoded list of the user's statements before any was evicted; see `holdfast.context.facts`."""
+"""The encoded list of the user's statements before any was evicted; see `holdfast.context.standing_facts`."""
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):

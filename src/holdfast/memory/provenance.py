@@ -20,9 +20,7 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from holdfast.context.cues import load_cues
-from holdfast.context.own_words import separate_own_words
-from holdfast.context.statements import ASKED
+from holdfast.context.statements import ASKED, load_cues, separate_own_words
 from holdfast.domain.memory import MemorySource, Origin
 from holdfast.recall.terms import choose_language, count_terms, get_terms, split_words, stem
 

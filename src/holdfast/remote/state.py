@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.context.facts import Fact
+from holdfast.context.standing_facts import Fact
 from holdfast.domain.state import Change, Extend, Increment, Scope, encode_value, get_scope
 from holdfast.errors import InvalidRequest
 from holdfast.remote.objects import decode, parse_page

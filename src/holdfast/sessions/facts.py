@@ -12,8 +12,8 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
-from holdfast.context.facts import Fact, FactFields, collect_facts
 from holdfast.context.settings import ContextSettings, parse
+from holdfast.context.standing_facts import Fact, FactFields, collect_facts
 from holdfast.context.statements import Statement, find_statements
 from holdfast.domain.fact_choices import Choice, read_choices
 from holdfast.domain.objects import Id, make_object
@@ -106,8 +106,7 @@ async def choose(store: Store, ref: SessionRef, fact_id: str, change: Mapping[Ch
     if entry is None or entry.message.role != "user":
         raise FactNotFound(ref.id, fact_id)
     choices = read_choices(entry.metadata)
-    find = partial(find_statements, tokens=entry.tokens, at=entry.timestamp, choices=choices)
-    statements = await run_cpu(find, entry.message.text, seq)
+    statements = await run_cpu(partial(find_statements, entry.message.text, seq, at=entry.timestamp, choices=choices))
     statement = next((one for one in statements if one.place == place), None)
     if statement is None:
         raise FactNotFound(ref.id, fact_id)

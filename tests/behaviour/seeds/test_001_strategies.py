@@ -154,7 +154,7 @@ async def test_001_28_the_middle_is_dropped(world: World) -> None:
             sent = (await session.context(strategy=strategy, budget=1_500))["messages"]
             assert sent[1] == user(TASK)
             assert sent[-2:] == [messages[-1], NOW]
-            assert len(sent) < len(messages)
+            assert len(sent) < 60
 
 
 @pytest.mark.parametrize("strategy", ["token_window", "summary_buffer"])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.context.digest.facts import list_argument_names
 from holdfast.context.digest.page import SentContext
 from holdfast.context.digest.pool import PoolState, decode_pool, fold_in, render_pool
-from holdfast.context.facts import map_stated_texts
+from holdfast.context.standing_facts import map_stated_texts
 from holdfast.context.truncation import list_units
 from holdfast.context.units import Unit, list_messages
 from holdfast.context.values import split_pieces
@@ -20,7 +20,7 @@ MORE = 0.25
 """Fraction of all further tokens. It is smaller because the content worth keeping does not grow with the token limit."""
 MOST = 2000
 """Maximum tokens of a digest, however large the token limit."""
-FACTS_SHARE = 0.6
+FACTS_SHARE = 0.5
 """The digest and the tail get smaller by this fraction of the standing facts' tokens, because the facts repeat a part of their content."""
 FIRM, YIELDING = 0.8, 0.3
 """Fractions of its tokens that the digest keeps if the other messages need more space: `YIELDING` if the newest unit is a user message that

@@ -11,15 +11,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Collection, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.context.agent_view import is_hand_over
 from holdfast.context.analysis_cache import ANALYSES, STRING_BYTES, make_analysis_key
-from holdfast.context.digest.speech import read_speech
+from holdfast.context.digest.speech import is_acknowledgement, is_idle, read_speech
 from holdfast.context.digest.texts import MAX_LEAVES, Fact, Line, deduplicate_facts, is_source, read_text_facts
 from holdfast.context.units import Unit
 from holdfast.context.values import (
@@ -145,17 +145,20 @@ class Reading(NamedTuple):
     """One line per source, in order. The caller may modify them."""
     words: Sequence[Sequence[str]]
     """The case-folded words of each line, with which mentions of values are counted; empty for calls and user messages."""
+    idle: Collection[str]
+    """Sentences of the user for which `is_idle` returns True: they are not worth keeping after an answer."""
 
 
 class _CachedReading(NamedTuple):
     lines: bytes
     words: tuple[tuple[str, ...], ...]
+    idle: frozenset[str]
 
 
 def read_unit(unit: Unit) -> Reading:
     """Return the facts of `unit`. The result is cached in `ANALYSES`."""
     if unit.instructs or unit.refused:
-        return Reading([], ())  # a system message is not data, and refused messages are left out
+        return Reading([], (), ())  # a system message is not data, and refused messages are left out
     handed_over = b"handed over" if is_hand_over(unit.entries[0]) else b""
     messages = (encode_without_origin(entry.message) for entry in unit.entries)
     key = make_analysis_key(
@@ -163,12 +166,17 @@ def read_unit(unit: Unit) -> Reading:
     )
     kept: _CachedReading | None = ANALYSES.get(key)
     if kept is not None:
-        return Reading(_decoder.decode(kept.lines), kept.words)
+        return Reading(_decoder.decode(kept.lines), kept.words, kept.idle)
     lines = _read_lines(unit)
     words = tuple(() if line.kind in ("call", "user") else list_words(line) for line in lines)
-    kept = _CachedReading(_encoder.encode(lines), words)
-    ANALYSES.put(key, kept, len(kept.lines) + sum(STRING_BYTES + len(word) for several in words for word in several))
-    return Reading(lines, words)
+    said = (fact for line in lines if line.kind == "user" for fact in line.facts)
+    idle = frozenset(
+        fact.value for fact in said if is_idle(fact.value) and not (fact.key and is_acknowledgement(fact.value))
+    )
+    kept = _CachedReading(_encoder.encode(lines), words, idle)
+    strings = chain(*words, kept.idle)
+    ANALYSES.put(key, kept, len(kept.lines) + sum(STRING_BYTES + len(string) for string in strings))
+    return Reading(lines, words, kept.idle)
 
 
 def list_words(line: Line) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -309,6 +310,10 @@ TRIES, NEARLY = 9, 0.02
 tokens is unused."""
 SMALLER = 12
 """Number of next facts that are tried one by one to fill the unused tokens."""
+_JOINT: Final = "\x1f"
+"""Separates Holdfast's own label from quoted text within a fact. Quoted text cannot contain it, because it counts as white space."""
+ANSWER: Final = f" {_JOINT}→ {{handle}}{_JOINT}: {{text}}"
+"""The format of an answer that follows its question within a fact."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -480,7 +485,9 @@ def _format_line(line: Line, chosen: set[int], marker: str) -> str:
         marker: the session's marker.
     """
     if line.kind != "call":
-        return f"{line.handle}: {escape_inline(_format_sentences(line, chosen), marker)}"
+        label, *parts = _format_sentences(line, chosen).split(_JOINT)
+        escaped = [escape_inline(part, marker) if at % 2 else part for at, part in enumerate(parts)]
+        return f"{line.handle}: {escape_inline(label, marker)}{''.join(escaped)}"
     return escape_inline(_format_call(line, chosen), marker)
 
 

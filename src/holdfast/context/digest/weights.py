@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import log
 
 from holdfast.context.digest.texts import Fact, Line
-from holdfast.context.values import MAX_KEY, split_pieces, split_words, weigh_words
+from holdfast.context.values import MAX_KEY, QUESTION, SHORT, split_pieces, split_words, weigh_words
 
 USER_SHARE, PEOPLE = 0.2, 0.75
 """Share of a digest that is for users' messages and the assistant's conclusions.
@@ -43,6 +43,11 @@ AGAIN = 0.8
 LISTED, DONE = 2.5, 0.5
 """Factors for an identifier in a list that calls process one by one. `LISTED` applies as soon as one identifier of the list was mentioned,
 `DONE` applies in addition if the identifier already is an argument of a call."""
+PROPOSED, OPEN = 3.0, 4.0
+"""`PROPOSED` is the factor for the assistant's newest message in the pool if no later user message is there: a short "yes" that is still
+sent may agree to it. `OPEN` is the minimum weight of the last sentence of that message, which may be a question."""
+STATEMENT = 2
+"""In a message with at most this many sentences, the last sentence is content, and not a polite phrase."""
 ROW_NAME = 2.0
 """Minimum weight of a value that can identify its row."""
 NAMED, NAMED_ROWS, NEAR = 2.0, 4, 0.6
@@ -54,6 +59,9 @@ NAMED, NAMED_ROWS, NEAR = 2.0, 4, 0.6
 """
 NAMING = 2
 """Number of the user's newest evicted messages whose words may name rows."""
+CONTAINED, RUN = 0.5, 4
+"""A sentence of a cut message is left out if the sent text has all of its values, and at least the fraction `CONTAINED` of its words in
+sequences of `RUN` words."""
 POWER = 0.7
 """Facts are ranked by their worth divided by their tokens raised to this power."""
 BASE = {"call": 2.0, "user": 2.5, "assistant": 0.7, "conclusion": 4.0, "other": 1.5}
@@ -148,6 +156,7 @@ class WeighedFacts:
         self._said = said
         self._now = max([line.seq for line in lines] + list(said.values()), default=0)
         self.named = {name.casefold() for line in lines for name in line.names}
+        proposal = _find_proposal(lines)
         self._concluded = min(1.0, room / ROOMY) ** 2
         self._naming = naming | _collect_user_pieces(lines)
         for line in lines:
@@ -155,9 +164,9 @@ class WeighedFacts:
             if line.seq in parts:
                 facts = _drop_sent(facts, parts[line.seq], said=line.kind != "call")
             if facts:
-                self._add_line(line, facts)
+                self._add_line(line, facts, proposal)
 
-    def _add_line(self, line: Line, facts: list[Fact]) -> None:
+    def _add_line(self, line: Line, facts: list[Fact], proposal: Line | None) -> None:
         start = len(self.facts)
         self.facts += facts
         source = Source(line, start, start + len(facts))
@@ -173,7 +182,8 @@ class WeighedFacts:
                 source.outcome = self._get_bundle_head(source.outcome)
             self._weigh_call(line, facts, start)
             return
-        base = BASE[line.kind] * (self._concluded if line.kind == "conclusion" else 1.0)
+        base = BASE[line.kind] * (PROPOSED if line is proposal else 1.0)
+        base *= self._concluded if line.kind == "conclusion" else 1.0
         focus = max(line.last, line.seq)
         self.rows += [_NO_ROW] * len(facts)
         self.lasts += [fact.last for fact in facts]
@@ -182,6 +192,8 @@ class WeighedFacts:
         self.worths += [
             fact.weight * base * self._compute_use_factor(fact, fact.last, focus, said=said) for fact in facts
         ]
+        if line is proposal and (len(line.facts) <= STATEMENT or line.facts[-1].value.endswith(QUESTION)):
+            self.worths[-1] *= max(1.0, OPEN / facts[-1].weight)
 
     def _get_bundle_head(self, number: int) -> int:
         """Return the number of the first fact in the same bundle of parallel lists. A fact without a bundle keeps its own number."""
@@ -296,45 +308,93 @@ class WeighedFacts:
 
 FAIR = 0.1
 """Fraction of the pool that one source may take before facts of all other sources were considered."""
+_Ranked = tuple[float, int, float, bool, int, Fact]
+"""A ranked fact. The items are:
+
+1. the negated rank, so that the best fact sorts first;
+2. a number that makes the tuples distinct, so that facts are never compared;
+3. the tokens of the fact;
+4. True for users' messages and conclusions;
+5. the number of the line;
+6. the fact.
+"""
 
 
 def select_likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int]) -> set[int]:
     """Return the `id` of the facts that are most likely to be needed later. Together they take at most `limit` tokens.
+
+    Their worth is computed as in `WeighedFacts`, but without effects that are rare. This is exact enough to trim the pool.
 
     Args:
         lines: the lines of the pool.
         limit: maximum tokens of the facts.
         asked: names of arguments of calls.
     """
-    known = WeighedFacts(lines, asked.keys(), {}, {})
-    costs = [
-        fact.cost + source.cost / (source.end - source.start)
-        for fact, source in zip(known.facts, known.sources, strict=True)
-    ]
-    ranked = sorted(range(len(costs)), key=lambda at: (-known.worths[at] / costs[at] ** POWER, at))
+    now = max([line.seq for line in lines], default=0)
+    asking = _AskedFactors(asked.keys())
+    ranked: list[_Ranked] = []
+    for at, line in enumerate(lines):
+        if line.kind == "call":
+            _rank_call(line, at, now, asking, ranked)
+        else:
+            _rank_said(line, at, now, asking, ranked)
+    ranked.sort()
     kept: set[int] = set()
     share = compute_people_share(lines)
     spent, room = [0.0, 0.0], (limit * (1 - share), limit * share)
-    taken = dict.fromkeys(map(id, lines), 0.0)
+    taken = [0.0] * len(lines)
+    waiting: list[_Ranked] = []
     # First each source up to its fair share, then the best facts of all sources. Tools and people have separate limits.
     for fair in (FAIR * limit, limit):
-        waiting = []
-        for at in ranked:
-            source = known.sources[at]
-            if taken[id(source.line)] + costs[at] <= fair and spent[source.user] + costs[at] <= room[source.user]:
-                spent[source.user] += costs[at]
-                taken[id(source.line)] += costs[at]
-                kept.add(id(known.facts[at]))
+        for one in ranked:
+            _, _, cost, user, at, fact = one
+            if taken[at] + cost <= fair and spent[user] + cost <= room[user]:
+                spent[user] += cost
+                taken[at] += cost
+                kept.add(id(fact))
             else:
-                waiting.append(at)
-        ranked = waiting
+                waiting.append(one)
+        ranked, waiting = waiting, []
     # Tokens that tools or people do not use are free for both.
     left = limit - sum(spent)
-    for at in ranked:
-        if costs[at] <= left:
-            left -= costs[at]
-            kept.add(id(known.facts[at]))
+    for _, _, cost, _, _, fact in ranked:
+        if cost <= left:
+            left -= cost
+            kept.add(id(fact))
     return kept
+
+
+def _rank_said(line: Line, at: int, now: int, asking: _AskedFactors, ranked: list[_Ranked]) -> None:
+    user = line.kind in SAID
+    base = -BASE[line.kind] * _compute_recency(now - max(line.last, line.seq), said=user)
+    handle = line.cost / max(1, len(line.facts))
+    for fact in line.facts:
+        cost = handle + fact.cost
+        worth = base * fact.weight * asking[fact.key] * _USED[min(fact.used, 4)]
+        ranked.append((worth / cost**POWER, len(ranked), cost, user, at, fact))
+
+
+def _rank_call(line: Line, at: int, now: int, asking: _AskedFactors, ranked: list[_Ranked]) -> None:
+    facts, base = _list_untold(line), -BASE["call"]
+    lately = _compute_recency(now - max(line.last, line.seq))
+    many: dict[str, int] = {}
+    rows: dict[int, float] = {}
+    for fact in facts:
+        many[fact.key] = many.get(fact.key, 0) + 1
+        if fact.last > line.seq and fact.group and fact.weight >= ROW_NAME:
+            rows[fact.group] = max(_compute_recency(now - fact.last), rows.get(fact.group, lately))
+    handle = line.cost / max(1, len(facts))
+    for fact in facts:
+        key = fact.key
+        cost = handle + fact.cost
+        worth = base * fact.weight * asking[key] * (rows.get(fact.group, lately) if rows else lately)
+        if fact.used:
+            worth *= _USED[min(fact.used, 4)]
+        if fact.again:
+            worth *= AGAIN
+        if fact.last < 0 and key and many[key] > 1 and fact.group not in rows:
+            worth /= many[key] ** MANY
+        ranked.append((worth / cost**POWER, len(ranked), cost, False, at, fact))
 
 
 def _collect_user_pieces(lines: list[Line]) -> set[str]:
@@ -385,13 +445,36 @@ def _drop_sent(facts: list[Fact], sent: str, *, said: bool) -> list[Fact]:
 
 @lru_cache(maxsize=2_048)
 def _is_sent(sentence: str, sent: str) -> bool:
-    """Return True if a text contains a sentence, or all of its words. Cached, because consecutive prompts have most texts in common."""
-    return sentence in sent or {word for word, _ in weigh_words(sentence)} <= _list_words(sent)
+    """Return True if a text contains a sentence, or nearly all that the sentence says.
+
+    The second is assumed if the text contains all values of the sentence, and at least half of the words of the sentence
+    (`CONTAINED`) are in sequences of `RUN` words that the text also contains.
+    Cached, because consecutive prompts have most texts in common.
+
+    Args:
+        sentence: the sentence.
+        sent: the text.
+    """
+    if sentence in sent:
+        return True
+    words, runs = _index_sent_words(sent)
+    own = _list_runs(sentence)
+    covered = {at + step for at, run in enumerate(own) if run in runs for step in range(RUN)}
+    if len(covered) < CONTAINED * (len(own) + RUN - 1):
+        return False
+    return {word for word, weight in weigh_words(sentence) if weight >= SHORT} <= words
 
 
 @lru_cache(maxsize=64)
-def _list_words(text: str) -> frozenset[str]:
-    return frozenset([word.casefold() for word in split_words(text)])
+def _index_sent_words(sent: str) -> tuple[frozenset[str], frozenset[tuple[str, ...]]]:
+    """Return the words of a text, and all of its sequences of `RUN` words."""
+    return frozenset([word.casefold() for word in split_words(sent)]), frozenset(_list_runs(sent))
+
+
+def _list_runs(text: str) -> tuple[tuple[str, ...], ...]:
+    """Return all sequences of `RUN` consecutive words in a text, case-folded."""
+    words = [word.casefold() for word in split_words(text)]
+    return tuple(zip(*(words[start:] for start in range(RUN)), strict=False))
 
 
 def _is_outcome(fact: Fact, given: int) -> bool:
@@ -435,3 +518,10 @@ def _compute_recency(age: int, *, said: bool = False) -> float:
     recent = OLD + (1 - OLD) * 0.5 ** (age / HALF_LIFE)
     matter = OLD_MATTER + (1 - OLD_MATTER) * 0.5 ** (age / MATTER_HALF_LIFE)
     return float(recent * (matter**SAID_FADES if said else matter))
+
+
+def _find_proposal(lines: list[Line]) -> Line | None:
+    """Return the newest message in the pool if the assistant wrote it; None if it is the user's or there is none."""
+    said = [line for line in lines if line.kind in ("user", "assistant", "conclusion")]
+    newest = max(said, key=lambda line: line.seq, default=None)
+    return newest if newest is not None and newest.kind != "user" else None
