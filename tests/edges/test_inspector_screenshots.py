@@ -13,7 +13,6 @@ NORWAY: Final = "/inspect/sessions/norway"
 SHOTS: Final = {
     "prompt": (f"{NORWAY}/prompt?user_id=ada", "exactly as it was sent"),
     "forgotten": (f"{NORWAY}/forgotten?user_id=ada&q=parking+code", "This message is not in the prompt."),
-    "compaction": (f"{NORWAY}/compactions?user_id=ada&block=digest", "After: what the model sees"),
     "session": (f"{NORWAY}?user_id=ada", "Strandgata"),
     "state": (f"{NORWAY}/state?user_id=ada", "itinerary.md"),
     "artifacts": (f"{NORWAY}/artifacts/itinerary.md?user_id=ada", "itinerary.md"),

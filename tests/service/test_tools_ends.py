@@ -49,7 +49,7 @@ async def test_retry_continues_from_stored_results(retry: str, rounds: int) -> N
 
     steps = [make_reply(f"Step {n}.", (f"c{n}", "step", {"n": n})) for n in range(rounds)]
     async with bench([*steps, [ModelUnavailable("gone")], make_reply("All done.")], step) as desk:
-        key = {"idempotency_key": "k"} if retry == "the same key" else {}
+        key = {"key": "k"} if retry == "the same key" else {}
         mode = {"mode": "transcript"} if retry == "the transcript" else {}
         with pytest.raises(ModelUnavailable):
             await desk.ask("go", **key, **mode)

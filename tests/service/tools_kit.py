@@ -61,16 +61,21 @@ class Bench:
         self.model = model
         self.session = session
 
-    def turn(self, *messages: str | dict[str, Any], agent: str | None = None, **fields: Any) -> Turn:
+    def turn(self, *messages: str | dict[str, Any], **fields: Any) -> Turn:
+        return Turn(self.hf.engine, self.request(*messages, **fields))
+
+    def request(self, *messages: str | dict[str, Any], agent: str | None = None, **fields: Any) -> TurnRequest:
         incoming = tuple(
             parse_message({"role": "user", "content": one} if isinstance(one, str) else one) for one in messages
         )
         responder = self.hf.roster.find_responder(agent=agent)
-        return Turn(self.hf.engine, TurnRequest(ref=REF, responder=responder, incoming=incoming, **fields))
+        return TurnRequest(ref=REF, responder=responder, incoming=incoming, **fields)
 
-    async def ask(self, *messages: str | dict[str, Any], **fields: Any) -> dict[str, Any]:
-        """Run a turn and return the completion as a client collects it."""
-        return (await collect_reply(self.turn(*messages, **fields))).build_completion()
+    async def ask(self, *messages: str | dict[str, Any], key: str | None = None, **fields: Any) -> dict[str, Any]:
+        """Run a turn, with an idempotency key or without, and return the completion as a client collects it."""
+        request = self.request(*messages, **fields)
+        turn = Turn(self.hf.engine, request if key is None else request.with_key(key))
+        return (await collect_reply(turn)).build_completion()
 
     async def log(self) -> list[Entry]:
         return list(await self.hf.store.entries(REF))

@@ -263,7 +263,10 @@ class SessionHandle(SessionLog, PromptedSession):
         responder = self._engine.roster.with_request(self.responder, strategy, budget, recall=recall).without_tools
         request = self._make_request(() if messages is None else messages, responder, mode, interrupt)
         request = msgspec.structs.replace(request, queue=session_queue, body=body, tools_elsewhere=True)
-        return Turn(self._opened_engine, request if key is None else request.with_key(key))
+        if key is not None:
+            check_text(key, "idempotency_key")
+            request = request.with_key(key)
+        return Turn(self._opened_engine, request)
 
     async def send(
         self,

@@ -64,7 +64,7 @@ async def test_edits_and_regenerations_of_people_without_names_change_no_session
         first, before = client.session_id, await read(served, client.session_id)
         for _ in range(5):
             client.history.pop()
-            assert (await client.resend())["session"]["reconciled"] == "new"
+            assert (await client.resend())["session"]["reconciled"] == "unplaced"
         assert await read(served, first, retired=True) == before
         assert len(served.upstream.requests) == 7
 

@@ -166,7 +166,7 @@ async def test_wrong_arguments_are_named(
 
 @through("cli")
 async def test_the_command_prints_each_message(world: World) -> None:
-    async with world.open("context: {strategy: digest, budget: 500}") as hf:
+    async with world.open("context: {strategy: digest, budget: 500, recall: false}") as hf:
         tool = [calls(("c1", "find", {"n": 1})), result("c1", "harbour 1\nis \x1b[2J open")]
         session = await hf.given("s", *talk(30), user("Look."), *tool, user("And now?"), system_messages=["Be kind."])
         printed = (await hf.call("prompt", "s")).out

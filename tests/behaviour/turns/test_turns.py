@@ -445,6 +445,6 @@ async def test_an_explanation_is_a_text_that_says_why(world: World) -> None:
         assert "  why: evicted, " in gone
         earlier = str(await handle.explain(turn=10, seq=0))
         recorded = (
-            "the prompt of turn 10" if world.driver == "library" else "turn 10: no model call of this turn is recorded"
+            "the prompt of turn 10" if world.driver == "library" else "turn 10: no prompt of this turn is recorded"
         )
         assert earlier.startswith(f"session s, {recorded}")
