@@ -24,7 +24,7 @@ CONFIGS = {
     "the default": ("{}", 0.88),
     "a small digest": ("{strategy: digest, budget: 1024}", 0.72),
     "a token window": ("{strategy: token_window, budget: 1500}", 0.75),
-    "a summary": ("{strategy: summary_buffer, budget: 1500}", 0.75),
+    "a summary": ("{strategy: summary_buffer, budget: 1500}", 0.74),
     "cleared results": ("{strategy: clear_tool_results, trigger: 1500, keep: 1, clear_at_least: 200}", 0.75),
 }
 """An agent's context, and the least share of the prompts' tokens that is read from the cache.

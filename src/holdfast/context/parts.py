@@ -154,7 +154,12 @@ class PromptRecord(msgspec.Struct, frozen=True, gc=False, array_like=True, kw_on
         """Return the part of each message of the prompt, and the `seq` of its entry in the log; None for a message without an entry."""
         places: list[tuple[Part, int | None]] = []
         for part in (*self.leading, *self.parts):
-            seqs = range(part.first, part.last + 1) if part.kind in LOG_KINDS else (None,)
+            # A message with a text of its own may stand for several entries.
+            seqs = (
+                (None,)
+                if part.kind not in LOG_KINDS
+                else range(part.first, part.last + 1 if not part.texts else part.first + 1)
+            )
             places += [(part, seq) for seq in seqs]
         if self.block is not None:
             places.insert(self.recalled_at, (self.block, None))
@@ -384,9 +389,16 @@ class _WindowLister:
         return True
 
     def _add_unit(self, kind: PartKind, unit: Unit) -> None:
-        """List the messages of a unit one by one."""
+        """List the messages of a unit one by one. What an agent is told of a round stands for the entries that it replaces, too."""
         entries = {entry.seq: entry for entry in unit.entries}
-        for seq, message in list_messages(unit, self.window.room.marker):
+        messages = list(list_messages(unit, self.window.room.marker))
+        ends = dict[int, Entry]()  # by the entry that is sent: the last one for which its message stands
+        sent = {seq for seq, _ in messages}
+        at = unit.entries[0].seq
+        for one in unit.entries:
+            at = one.seq if one.seq in sent else at
+            ends[at] = one
+        for seq, message in messages:
             entry, cut = (None, None) if seq is None else (entries.get(seq), self.window.cuts.get(seq))
             shown = self._take_next(message if cut is None else cut.message)
             if entry is None:
@@ -399,8 +411,9 @@ class _WindowLister:
                     form = "refused"
                 elif cut is not None and not cut.whole:
                     form = "cut" if not cut.cleared else "cleared" if entry.message.role == "tool" else "trimmed"
-                tokens = entry.tokens if cut is None or form in ("changed", "refused") else cut.tokens
-                part = Part(kind, entry.seq, entry.seq, entry.total - entry.tokens, entry.total, tokens, form)
+                last, before = ends[entry.seq], entry.total - entry.tokens
+                tokens = last.total - before if cut is None or form in ("changed", "refused") else cut.tokens
+                part = Part(kind, entry.seq, last.seq, before, last.total, tokens, form)
                 self._add_message(part, shown)
 
     def _add_compaction(self, one: Compaction) -> None:
