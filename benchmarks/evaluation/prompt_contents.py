@@ -21,7 +21,7 @@ import msgspec
 from benchmarks.evaluation.dataset import Dataset, Query, Sample
 from benchmarks.evaluation.library import make_messages
 from benchmarks.evaluation.measures import mean
-from benchmarks.evaluation.prompt_sessions import Built, Run, find_current, is_block, open_session
+from benchmarks.evaluation.prompt_sessions import Run, find_current, is_block, open_session
 from benchmarks.evaluation.statements.matching import Matcher, normalize
 from holdfast.context.build import WorkingSet
 from holdfast.context.settings import DEFAULT_STRATEGY, ContextSettings
@@ -82,8 +82,6 @@ class PromptFigures(msgspec.Struct, frozen=True, kw_only=True):
     refused: int
     """Number of prompts that could not be built, because not even the required messages fit the budget. They are counted as empty
     prompts."""
-    late: int
-    """Number of prompts that were built again because a search took too long."""
     prompt_tokens: float
     """Mean tokens of the prompts that could be built."""
     all: PromptShares
@@ -110,24 +108,24 @@ async def measure_prompts(
         on_prompt: Function that is called after each prompt, for a progress bar.
     """
     runs = [Run(str(budget), budget, ContextSettings(DEFAULT_STRATEGY, {"budget": budget})) for budget in budgets]
-    built: list[list[Built[Contents] | None]] = [[] for _ in runs]
+    built: list[list[Contents | None]] = [[] for _ in runs]
     findings: list[list[PromptFinding]] = [[] for _ in runs]
     for sample in dataset.samples:
         prompts = await ask_all(sample, runs, open_embedder, on_prompt)
         needs = Needs(sample)
         for at, contents in enumerate(prompts):
             built[at] += contents
-            findings[at] += _list_findings(sample, needs, [one and one.value for one in contents])
+            findings[at] += _list_findings(sample, needs, contents)
     mode = "keyword" if open_embedder is None else "hybrid"
     return [_make_figures(mode, *row) for row in zip(budgets, built, findings, strict=True)]
 
 
 async def ask_all(
     sample: Sample, runs: Sequence[Run], open_embedder: Callable[[], Any] | None, on_prompt: Callable[[], None]
-) -> list[list[Built[Contents] | None]]:
+) -> list[list[Contents | None]]:
     """Return a list for each run with the prompt for each question of a sample. A prompt that could not be built is None."""
     end = now = max(turn.at for turn in sample.turns) + _MINUTE
-    prompts: list[list[Built[Contents] | None]] = [[] for _ in runs]
+    prompts: list[list[Contents | None]] = [[] for _ in runs]
     if not sample.queries:
         return prompts
     messages = make_messages(sample, range(len(sample.turns)))[0]
@@ -280,15 +278,14 @@ def _compute_share(wanted: Sequence[_Values | _Words], contents: Contents | None
 
 
 def _make_figures(
-    mode: str, budget: int, built: Sequence[Built[Contents] | None], findings: list[PromptFinding]
+    mode: str, budget: int, built: Sequence[Contents | None], findings: list[PromptFinding]
 ) -> PromptFigures:
     prompts = [one for one in built if one is not None]
     return PromptFigures(
         mode=mode,
         budget=budget,
         refused=len(built) - len(prompts),
-        late=sum(one.is_late for one in prompts),
-        prompt_tokens=round(mean(one.value.tokens for one in prompts), 1),
+        prompt_tokens=round(mean(one.tokens for one in prompts), 1),
         all=_make_shares(findings),
         kinds=_group(findings, lambda one: one.group),
         types=_group(findings, lambda one: one.type),

@@ -35,8 +35,6 @@ from holdfast.turns.turn import TurnRequest
 WINDOW: Final = 2_000_000
 """Size of the model's context window in tokens. This window is so large that only the budgets limit a prompt."""
 _NAME: Final = "statements"
-_TRIES: Final = 4
-"""Maximum number of times that a prompt is built if a search takes too long each time."""
 MARKER: Final = derive_marker(_NAME.encode(), "")
 """Marker of generated blocks in all sessions of this module. The marker is constant, so that a conversation always gives the same
 results."""
@@ -49,14 +47,6 @@ class Run(NamedTuple):
     label: str
     budget: int
     settings: ContextSettings
-
-
-class Built(NamedTuple, Generic[_T]):
-    """A prompt that was built. `value` is the result of the caller's function `read`."""
-
-    value: _T
-    is_late: bool
-    """True if a search took too long when the prompt was built for the first time."""
 
 
 class _FixedMarkers(Markers):
@@ -104,54 +94,39 @@ class PromptSession(Generic[_T]):
         """Append a question to the log, in place of the previous question."""
         self._question = await self._write([Message(role="user", content=question)], [{}])
 
-    async def build_prompts(self) -> list[Built[_T] | None]:
+    async def build_prompts(self) -> list[_T | None]:
         """Build the prompt of each run for a turn that answers the last message. A prompt that does not fit its budget is None."""
         return await self._build_all(self._build)
 
     async def save_views(self) -> None:
         """Save the state from which each run's prompts are built, so that previews need not read the complete log."""
         for handle in self._handles:
-            await self._build_in_time(partial(self._build, handle))
+            await _try_build(partial(self._build, handle))
         await self._write([], [])
 
-    async def build_previews(self, question: str) -> list[Built[_T] | None]:
+    async def build_previews(self, question: str) -> list[_T | None]:
         """Build the prompt of each run for a turn that answers `question`. A prompt that does not fit its budget is None.
 
         Nothing is written to the log, so that questions do not affect each other.
         """
         return await self._build_all(partial(self._build_preview, Message(role="user", content=question)))
 
-    async def _build_all(self, build: Callable[[SessionHandle], Awaitable[Built[_T]]]) -> list[Built[_T] | None]:
+    async def _build_all(self, build: Callable[[SessionHandle], Awaitable[_T]]) -> list[_T | None]:
         prompts = []
         for handle in self._handles:
-            prompts.append(await self._build_in_time(partial(build, handle)))
+            prompts.append(await _try_build(partial(build, handle)))
             self._on_prompt()
         return prompts
 
-    async def _build_in_time(self, build: Callable[[], Awaitable[Built[_T]]]) -> Built[_T] | None:
-        """Build a prompt, or return None if it does not fit its budget.
-
-        If a search takes too long, the prompt is built again, so that results do not depend on the load of the machine.
-        """
-        try:
-            first = prompt = await build()
-            for _ in range(_TRIES - 1):
-                if not prompt.is_late:
-                    break
-                prompt = await build()
-        except BudgetTooSmall:
-            return None
-        return prompt._replace(is_late=first.is_late)
-
-    async def _build(self, handle: SessionHandle) -> Built[_T]:
+    async def _build(self, handle: SessionHandle) -> _T:
         async with handle.turn() as turn:
             built = turn.working_set
             state = built.state
             if state.frontier and self._question is None:
                 self._views[handle.responder.view_key] = SavedView(state.frontier, encode_state(state), state.keep)
-            return Built(self._read(built), is_late(built))
+            return self._read(built)
 
-    async def _build_preview(self, message: Message, handle: SessionHandle) -> Built[_T]:
+    async def _build_preview(self, message: Message, handle: SessionHandle) -> _T:
         """Build the prompt for a new message without writing the message to the log, like the library's previews."""
         engine, responder = self.hf.engine, handle.responder
         view = await read_view(engine.store, self.ref, responder.view_key)
@@ -169,7 +144,7 @@ class PromptSession(Generic[_T]):
         draft = await run_cpu(draft_from, request, view)
         draft, found = await recall_session(engine, session, draft)
         built = draft.finish(found.items, found.missed)
-        return Built(self._read(built), is_late(built))
+        return self._read(built)
 
     async def _write(self, messages: Sequence[Message], own: Sequence[Mapping[str, Any]]) -> int:
         """Write messages and saved states, and return the position of the first message.
@@ -214,9 +189,12 @@ async def open_session(
         yield PromptSession(hf, handle, runs, read, on_prompt)
 
 
-def is_late(built: WorkingSet) -> bool:
-    """Return True if a search took too long, so that its results are missing in the prompt."""
-    return any("late" in missed for missed in built.request.recall.missed)
+async def _try_build(build: Callable[[], Awaitable[_T]]) -> _T | None:
+    """Build a prompt, or return None if it does not fit its budget."""
+    try:
+        return await build()
+    except BudgetTooSmall:
+        return None
 
 
 def find_current(built: WorkingSet) -> int:

@@ -128,8 +128,6 @@ def show_prompts(figures: PromptFigures) -> None:
     rows += _make_prompt_rows("type", figures.types)
     heads = ["questions", "in the\nprompt", *(f"in\n{part}" for part in PARTS), "another\nquestion's"]
     show_table([Column("by"), Column(""), *_make_columns(heads)], rows)
-    if figures.late:
-        click.echo(f"{format_count(figures.late, 'prompt')} rebuilt because a search was late")
     if figures.refused:
         click.echo(f"{format_count(figures.refused, 'prompt')} not built: nothing fits the budget")
 
@@ -176,11 +174,9 @@ def show_statements(conversations: Sequence[Conversation], figures: Sequence[Sta
     about = f"{format_count(total, 'statement')} of {format_count(len(conversations), 'conversation')}"
     click.echo(f"\n{about}, plus {old:,} that a later one corrects")
     for one in figures:
-        if one.refused or one.late:
-            lost = f"{one.refused:,} not built, {one.late:,} rebuilt because a search was late"
-            click.echo(
-                f"{format_line(one.strategy)} at {one.budget:,}: of {format_count(one.prompts, 'prompt')} {lost}"
-            )
+        if one.refused:
+            built = f"of {format_count(one.prompts, 'prompt')} {one.refused:,} not built"
+            click.echo(f"{format_line(one.strategy)} at {one.budget:,}: {built}")
 
 
 def _show_overview(figures: Sequence[StatementFigures], *, asked: bool) -> None:

@@ -158,6 +158,6 @@ def runs(*labels: str, budget: int) -> list[Run]:
 async def test_all_statements_are_present_if_everything_is_sent(tmp_path: Path) -> None:
     (told,) = await measure_statements([read_conversation(tmp_path)], runs("none", budget=1), asked=True)
     assert (told.all.with_topic, told.all.present, told.all.asked) == (1.0, 1.0, 1.0)
-    assert (told.stale, told.asked_stale, told.per_100_tokens, told.refused, told.late) == (0.0, 0.0, None, 0, 0)
+    assert (told.stale, told.asked_stale, told.per_100_tokens, told.refused) == (0.0, 0.0, None, 0)
     assert told.prompts == 1 + 5
     assert {one.statement: one.with_topic for one in told.findings}["s5"] is None

@@ -26,20 +26,15 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     blocks: str = ""
     """Text of the digest, the summary and the facts, which replace messages. It is also part of `text`."""
     block_tokens: int = 0
-    is_late: bool = False
-    """True if a search took too long when the prompt was built for the first time."""
 
 
-def make_prompt(
-    messages: Sequence[Message], current: int, blocks: Collection[int] = (), *, is_late: bool = False
-) -> Prompt:
+def make_prompt(messages: Sequence[Message], current: int, blocks: Collection[int] = ()) -> Prompt:
     """Normalize the messages of a prompt, so that statements can be detected in them.
 
     Args:
         messages: Messages of the prompt, without the system prompt.
         current: Index of the current user message.
         blocks: Indexes of the messages that replace other messages: digest, summary or facts.
-        is_late: True if a search took too long when the prompt was built for the first time.
     """
     texts = {at: _read_lines(message) for at, message in enumerate(messages) if at != current}
     return Prompt(
@@ -47,7 +42,6 @@ def make_prompt(
         tokens=sum(map(STORED.message, messages)),
         blocks="\n".join(texts[at] for at in blocks),
         block_tokens=sum(STORED.message(messages[at]) for at in blocks),
-        is_late=is_late,
     )
 
 
@@ -165,8 +159,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     prompts: int
     refused: int
     """Number of prompts that could not be built, because not even the required messages fit. Their statements are counted as missing."""
-    late: int
-    """Number of prompts that were built again because a search took too long."""
     prompt_tokens: float | None
     """Mean tokens of the prompts that answer the last user message, without the system prompt."""
     all: Shares
@@ -195,13 +187,12 @@ class Tally:
     def __init__(self) -> None:
         self.findings: list[Finding] = []
         self.prompts: list[Prompt] = []
-        self.count = self.refused = self.late = 0
+        self.count = self.refused = 0
 
     def count_prompt(self, prompt: Prompt | None) -> None:
         """Count a prompt. None is a prompt that could not be built."""
         self.count += 1
         self.refused += prompt is None
-        self.late += prompt is not None and prompt.is_late
 
     def add(self, conversation: Conversation, prompt: Prompt | None, asked: Mapping[str, tuple[bool, bool]]) -> None:
         """Add the findings of a conversation. The arguments are those of `find_statements`."""
@@ -220,7 +211,6 @@ class Tally:
             budget=budget,
             prompts=self.count,
             refused=self.refused,
-            late=self.late,
             prompt_tokens=None if mean is None else round(mean, 1),
             all=_make_shares(valid),
             cues=_group(valid, lambda one: _WORDINGS[one.cue]),

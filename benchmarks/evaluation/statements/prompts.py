@@ -6,9 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-import msgspec
-
-from benchmarks.evaluation.prompt_sessions import Built, PromptSession, Run, find_current, is_block, open_session
+from benchmarks.evaluation.prompt_sessions import PromptSession, Run, find_current, is_block, open_session
 from benchmarks.evaluation.statements.conversations import Conversation
 from benchmarks.evaluation.statements.figures import Figures, Prompt, Tally, find_asked, make_prompt
 from holdfast.context.build import WorkingSet
@@ -41,7 +39,7 @@ async def measure_statements(
     tallies = [Tally() for _ in runs]
     for conversation in conversations:
         async with open_conversation(conversation, runs, on_prompt) as session:
-            prompts = list(map(get_prompt, await session.build_prompts()))
+            prompts = await session.build_prompts()
             answers = await _ask_all(conversation, session, tallies) if asked else [{} for _ in runs]
         for tally, prompt, found in zip(tallies, prompts, answers, strict=True):
             tally.count_prompt(prompt)
@@ -61,8 +59,7 @@ async def _ask_all(
     answers: list[dict[str, tuple[bool, bool]]] = [{} for _ in tallies]
     for statement in conversation.statements:
         await session.ask(statement.question)
-        for tally, found, built in zip(tallies, answers, await session.build_prompts(), strict=True):
-            prompt = get_prompt(built)
+        for tally, found, prompt in zip(tallies, answers, await session.build_prompts(), strict=True):
             tally.count_prompt(prompt)
             found[statement.id] = find_asked(conversation, statement, prompt)
     return answers
@@ -84,11 +81,6 @@ async def open_conversation(
     async with opened as session:
         await append_messages(session, conversation, range(conversation.last_user + 1))
         yield session
-
-
-def get_prompt(built: Built[Prompt] | None) -> Prompt | None:
-    """Return the prompt with its `is_late` set, or None if it could not be built."""
-    return None if built is None else msgspec.structs.replace(built.value, is_late=built.is_late)
 
 
 def to_prompt(built: WorkingSet) -> Prompt:

@@ -154,13 +154,12 @@ class PromptRecord(msgspec.Struct, frozen=True, gc=False, array_like=True, kw_on
         """Return the part of each message of the prompt, and the `seq` of its entry in the log; None for a message without an entry."""
         places: list[tuple[Part, int | None]] = []
         for part in (*self.leading, *self.parts):
-            # A message with a text of its own may stand for several entries.
-            seqs = (
-                (None,)
-                if part.kind not in LOG_KINDS
-                else range(part.first, part.last + 1 if not part.texts else part.first + 1)
-            )
-            places += [(part, seq) for seq in seqs]
+            if part.kind not in LOG_KINDS:
+                places.append((part, None))
+            elif part.texts:  # one message, which may stand for several entries
+                places.append((part, part.first))
+            else:
+                places += [(part, seq) for seq in range(part.first, part.last + 1)]
         if self.block is not None:
             places.insert(self.recalled_at, (self.block, None))
         return places

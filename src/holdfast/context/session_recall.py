@@ -88,7 +88,7 @@ class Sent(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How much a message may recall."""
+    """Limit of what a message may recall."""
 
     tokens: int
     patience: int

@@ -46,7 +46,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     system: bool = True
     """The role `system` is known. Otherwise the user's first message begins with the system prompt."""
     calls: Literal["several", "single", "none"] = "several"
-    """How many calls a reply may have. If none, calls and results become words."""
+    """Number of calls that a reply may have. If none, calls and results become words."""
     answers_results: bool = True
     """With roles of a template, a reply must stand between results of tools and a message of the user."""
     ends_with_user: bool = False

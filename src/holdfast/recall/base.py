@@ -124,7 +124,7 @@ class Progress(msgspec.Struct, frozen=True, gc=False):
     epoch: int = 0
     """The number of the rebuild that last analysed the whole source."""
     removals: int = 0
-    """How often documents were removed alone. An update that has read the source before a removal fails, and is repeated."""
+    """Number of times that documents were removed alone. An update that has read the source before a removal fails, and is repeated."""
     complete: bool = True
     """False while the source is being indexed. The part before `next_seq` is then finished."""
 

@@ -45,7 +45,7 @@ SLICE: Final = 0.002
 """Seconds that an operation may take on the event loop, and for which several ones may run before other tasks do."""
 
 AFTER_LONG: Final = 15
-"""How often an operation that took long is not tried on the event loop. What is undone there so costs a few percent at most."""
+"""Number of times that an operation that took long is not tried on the event loop. What is undone there so costs a few percent at most."""
 
 
 class Operation(msgspec.Struct, frozen=True, gc=False):

@@ -522,9 +522,8 @@ def _put_turn_key(pk: int, session: Session, write: Append, key: TurnKey, number
         count,
     )
     expires_at = None if key.name else write.timestamp + RETRY_MILLISECONDS
-    is_new = (
-        key.name and not key.is_moved
-    )  # else the statement fails if another write was faster, and the write is run again
+    # `turn_key_new` fails if another write of the key was faster; this write is then run again.
+    is_new = key.name and not key.is_moved
     yield Query("turn_key_new" if is_new else "turn_key_put", (*place, write.timestamp, expires_at))
 
 

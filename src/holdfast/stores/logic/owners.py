@@ -37,11 +37,11 @@ class OwnerRow(NamedTuple):
     bytes: int
     """Bytes of all keys with their values."""
     numbers: int
-    """How many numbers the owner has given to memories or searchable records."""
+    """Number of memories and searchable records that the owner has numbered."""
     signals: int
-    """How many signals were written."""
+    """Number of signals that were written."""
     entries: int
-    """How many diary entries were written."""
+    """Number of diary entries that were written."""
     updated_at: int
     floor: int
     """The highest version or number that a deleted owner of this kind had."""
