@@ -6,18 +6,20 @@ its rare words; and many messages outside the prompt rank above the best one in 
 remarks score higher than questions.
 
 The best messages are recalled whole as far as possible, further ones as excerpts: the sentences that have most in common with the current
-message, and those around them, because answers often stand beside the words of a question.
+message, and those around them, because answers often stand beside the words of a question. A statement that was corrected is only recalled
+together with its correction.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
 from holdfast.context.build import Draft
-from holdfast.context.statements import ASKED
+from holdfast.context.statements import ASKED, Statement
 from holdfast.context.window import Window
 from holdfast.recall.chunks import find_sentences
 from holdfast.recall.postings import Row, SessionHits
@@ -95,12 +97,18 @@ class Plan(NamedTuple):
     """Recall ends at this hit of those that the prompt already has."""
 
 
+Spans = Sequence[tuple[int, int]]
+"""Parts of a text: first character and end character (exclusive) of each."""
+Corrected = Mapping[int, Sequence[tuple[Statement, Statement]]]
+"""Statements that the prompt must not hold alone, each with its correction, by the `seq` of the corrected one."""
+
+
 class Excerpt(NamedTuple):
     """A recalled entry."""
 
-    row: Row
-    spans: Sequence[tuple[int, int]]
-    """The parts of its text that are shown: first character and end character (exclusive)."""
+    seq: int
+    spans: Spans
+    """The parts of its text that are shown."""
     tokens: int
     """Estimated tokens of the item."""
 
@@ -174,39 +182,74 @@ def _iter_wanted(ranked: SessionHits, sent: Sent, plan: Plan) -> Iterator[Row]:
             return
 
 
-def choose_excerpts(wanted: Sequence[Row], texts: Mapping[int, str], matcher: TermMatcher, room: int) -> list[Excerpt]:
-    """Return what is recalled, best first.
+def choose_excerpts(
+    wanted: Sequence[Row], texts: Mapping[int, str], corrected: Corrected, matcher: TermMatcher, room: int
+) -> list[Excerpt]:
+    """Return what is recalled, best first. Corrections come before what they correct.
 
     Args:
         wanted: the result of `list_wanted`.
-        texts: the texts of these entries by `seq`. Entries that must not be recalled are missing.
+        texts: the texts of these entries, and of the corrections, by `seq`. Entries that must not be recalled are missing.
+        corrected: corrections that the prompt does not have.
         matcher: finds the terms of the message.
         room: maximum tokens, with the frame.
     """
-    found: list[Excerpt] = []
+    found: dict[int, Excerpt] = {}
     used = HEADING
     for row in wanted:
         text = texts.get(row.seq)
         if not text:
             continue
         forms = FULL if used < max(room * WHOLE_SHARE, room - MOST_SHORT) else SHORT
-        item = _make_excerpt(row, text, forms[row.role == "user"], matcher)
-        if used + item.tokens > room:
-            item = _make_excerpt(row, text, _LEAST_FORM, matcher)
-        if used + item.tokens <= room:
-            found.append(item)
-            used += item.tokens
+        for form in (forms[row.role == "user"], _LEAST_FORM):
+            item = _make_excerpt(row, text, form, matcher)
+            added = [*_find_corrections(item, texts, corrected), item]
+            if used + sum(one.tokens for one in added) <= room:
+                for one in added:
+                    found[one.seq] = _join(found.get(one.seq), one)
+                    used += one.tokens
+                break
         if room - used < LEAST_ITEM:
             break
+    return [*found.values()]
+
+
+def _find_corrections(item: Excerpt, texts: Mapping[int, str], corrected: Corrected) -> list[Excerpt]:
+    """Return the corrections of the statements that an excerpt shows, and the corrections of these."""
+    shown = join_spans(texts[item.seq], item.spans)
+    found: list[Excerpt] = []
+    for one, later in corrected.get(item.seq, ()):
+        text = texts.get(later.seq, "")
+        said = re.search(r"\s+".join(map(re.escape, later.text.split())), text)
+        if said is not None and one.text in shown:
+            spans = [
+                (start, stop) for start, stop in find_sentences(text) if start < said.end() and stop > said.start()
+            ]
+            tokens = later.cost * sum(stop - start for start, stop in spans) / len(later.text)
+            correction = Excerpt(later.seq, spans, FRAME + math.ceil(tokens))
+            found += (*_find_corrections(correction, texts, corrected), correction)
     return found
+
+
+def _join(known: Excerpt | None, item: Excerpt) -> Excerpt:
+    """Return an excerpt with the sentences of two of the same entry."""
+    if known is None:
+        return item
+    spans: list[tuple[int, int]] = []
+    for start, stop in sorted((*known.spans, *item.spans)):
+        if not spans or start >= spans[-1][1]:
+            spans.append((start, stop))
+        else:
+            spans[-1] = spans[-1][0], max(stop, spans[-1][1])
+    return Excerpt(item.seq, spans, known.tokens + item.tokens)
 
 
 def _make_excerpt(row: Row, text: str, form: Form, matcher: TermMatcher) -> Excerpt:
     if row.tokens <= form.whole:
-        return Excerpt(row, ((0, len(text)),), row.tokens + FRAME // 2)
+        return Excerpt(row.seq, ((0, len(text)),), row.tokens + FRAME // 2)
     spans = choose_sentences(text, row.tokens, form.excerpt, matcher)
     size = sum(stop - start for start, stop in spans)
-    return Excerpt(row, spans, FRAME + len(spans) + math.ceil(row.tokens * size / len(text)))
+    return Excerpt(row.seq, spans, FRAME + len(spans) + math.ceil(row.tokens * size / len(text)))
 
 
 def choose_sentences(text: str, tokens: int, limit: int, matcher: TermMatcher) -> list[tuple[int, int]]:
@@ -236,7 +279,7 @@ def choose_sentences(text: str, tokens: int, limit: int, matcher: TermMatcher) -
     return [sentences[at] for at in sorted(chosen)]
 
 
-def join_spans(text: str, spans: Sequence[tuple[int, int]]) -> str:
+def join_spans(text: str, spans: Spans) -> str:
     """Return parts of a text as one line, with dots where something is left out."""
     shown, last = "", 0
     for start, stop in spans:

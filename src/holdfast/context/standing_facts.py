@@ -46,6 +46,10 @@ Evidence is a sum over the words that both statements have: the logarithm of how
 needed, because more of them have words in common by chance."""
 SAME_KIND: Final = 3.0
 """Evidence that is added if both statements have a value of the same kind, such as a time or a day, and the values differ."""
+POSSIBLE: Final = 5.5
+"""Minimum evidence for a possible correction."""
+OTHER_KIND: Final = 4.0
+"""Evidence for a possible correction that is added if both statements have values, but none in common."""
 NO_VALUE: Final = 2.0
 """Evidence that is subtracted if the statements have no value in common and no differing values of the same kind."""
 FEWEST: Final = 150
@@ -74,8 +78,16 @@ class Value(NamedTuple):
     text: str
 
 
-def find_corrections(statements: Sequence[Statement]) -> dict[Position, Statement]:
-    """Find statements that later ones correct. Return each correction by the position of the statement that it corrects.
+class Corrections(NamedTuple):
+    """The correction of each corrected statement, by the position of the corrected one."""
+
+    sure: dict[Position, Statement]
+    possible: dict[Position, Statement]
+    """Later statements that say that something has changed, and may mean this statement."""
+
+
+def find_corrections(statements: Sequence[Statement]) -> Corrections:
+    """Find statements that later ones correct.
 
     A statement that a caller dropped cannot correct one that a caller pinned.
 
@@ -84,14 +96,15 @@ def find_corrections(statements: Sequence[Statement]) -> dict[Position, Statemen
     """
     features = [_extract_features(one.text) for one in statements]
     wanted = frozenset[str]().union(*(of for one, of in zip(statements, features, strict=True) if one.corrects))
+    corrected = Corrections({}, {})
     if not wanted:
-        return {}
+        return corrected
     shareable = [wanted.intersection(of) for of in features]
     index = _Index(len(statements), Counter(chain.from_iterable(shareable)))
-    corrected: dict[Position, Statement] = {}
     for one, of, shared in zip(statements, features, shareable, strict=True):
-        if one.corrects and (earlier := index.find_replaced(one, of)) is not None:
-            corrected[earlier.position] = one
+        if one.corrects and (found := index.find_replaced(one, of)) is not None:
+            earlier, is_sure = found
+            (corrected.sure if is_sure else corrected.possible)[earlier.position] = one
         if shared:
             index.add(one, shared)
     return corrected
@@ -117,8 +130,10 @@ class _Index:
         for feature in self._holders.keys() & features:
             self._holders[feature].append((one.position, one))
 
-    def find_replaced(self, later: Statement, features: Iterable[str]) -> Statement | None:
-        """Return the indexed statement that `later` corrects; None if there is none. If several are equally likely, return the newest.
+    def find_replaced(self, later: Statement, features: Iterable[str]) -> tuple[Statement, bool] | None:
+        """Return the indexed statement that `later` corrects, and False if this is only possible; None if there is none.
+
+        If several are equally likely, return the newest.
 
         Args:
             later: the later statement.
@@ -136,14 +151,21 @@ class _Index:
                 else:
                     topics[position] = topics.get(position, 0.0) + rarity
         values = _extract_values(later.text)
-        best, most = None, (self._least, (-1, -1))
+        least, most_added = min(POSSIBLE, self._least), SAME_KIND if values else -NO_VALUE
+        best: tuple[Statement, bool] | None = None
+        most = (False, POSSIBLE, (-1, -1))
         for position, earlier in others.items():
             topic, same = topics.get(position, 0.0), repeated.get(position, ())
             undone = earlier.choice == "pinned" and later.choice == "dropped"
-            if topic + sum(same) + SAME_KIND < self._least or earlier.seq == later.seq or undone:
+            if topic + sum(same) + most_added < least or earlier.seq == later.seq or undone:
                 continue
-            if (found := (_weigh(topic, same, _extract_values(earlier.text), values), position)) >= most:
-                best, most = earlier, found
+            before = _extract_values(earlier.text)
+            evidence = _weigh(topic, same, before, values)
+            is_sure = evidence >= self._least
+            if before and values and not is_sure and not same:
+                evidence += OTHER_KIND
+            if (found := (is_sure, evidence, position)) >= most:
+                best, most = (earlier, is_sure), found
         return best
 
 
@@ -255,8 +277,10 @@ class Candidates(msgspec.Struct, array_like=True):
     statements: list[Statement]
     chosen: list[Position]
     """Positions of the statements that are in the block."""
-    corrected: list[Position] = []
-    """Positions of the statements that a later statement corrects."""
+    corrected: list[tuple[int, int]] = []
+    """Indexes of a statement and of the one that corrects it; the second is -1 if that one is in a message that is always sent."""
+    perhaps: list[tuple[int, int]] = []
+    """Indexes of a statement and of the one that possibly corrects it."""
 
 
 class FactFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -369,10 +393,16 @@ class StandingFacts(DeferredBlock):
     def _written(self) -> tuple[Compaction | None, bytes]:
         statements, task = self.pool.sort_statements(), [*_iter_statements(self._head)]
         corrected = find_corrections(sorted((*task, *statements), key=_position))
-        first = {corrected[one.position].position for one in task if one.position in corrected}
-        block, chosen = _compose(statements, corrected, first, self.most, self._room)
+        links = {**corrected.possible, **corrected.sure}
+        first = {links[one.position].position for one in task if one.position in links}
+        block, chosen = _compose(statements, corrected.sure, first, self.most, self._room)
         self._head = ()
-        return block, _encoder.encode(Candidates(statements, [*map(_position, chosen)], sorted(corrected)))
+        indexes = {_position(one): at for at, one in enumerate(statements)}
+        pairs = (
+            [(indexes[of], indexes.get(_position(by), -1)) for of, by in some.items() if of in indexes]
+            for some in corrected
+        )
+        return block, _encoder.encode(Candidates(statements, [*map(_position, chosen)], *pairs))
 
 
 def compute_limit(room: int) -> int:
@@ -476,7 +506,7 @@ def collect_facts(window: Window) -> list[Fact]:
             source=places.get(position),
             pinned=one.choice == "pinned",
             dropped=one.choice == "dropped",
-            corrected_by=later.id if (later := corrected.get(position)) else None,
+            corrected_by=later.id if (later := corrected.sure.get(position)) else None,
         )
         for one in statements
         for position in (one.position,)
@@ -489,12 +519,26 @@ def map_stated_texts(window: Window) -> dict[int, str]:
     These are the statements in the block, and those that are left out because they are corrected or a caller dropped them.
     """
     known = decode_candidates(window.candidates)
-    hidden = {*known.chosen, *known.corrected}
+    hidden = {*known.chosen, *(_position(known.statements[at]) for at, _ in known.corrected)}
     texts: dict[int, str] = {}
     for one in known.statements:
         if one.position in hidden or one.choice == "dropped":
             texts[one.seq] = f"{texts[one.seq]} {one.text}" if one.seq in texts else one.text
     return texts
+
+
+def map_corrections(window: Window) -> dict[int, list[tuple[Statement, Statement]]]:
+    """Return statements that were corrected, or possibly, by the `seq` of their message, each with its correction.
+
+    Corrections that the block shows, or that are in a message that is always sent, are left out.
+    """
+    known = decode_candidates(window.candidates)
+    found: dict[int, list[tuple[Statement, Statement]]] = {}
+    for at, by in (*known.corrected, *known.perhaps):
+        one, correction = known.statements[at], known.statements[by]
+        if by >= 0 and correction.position not in known.chosen:
+            found.setdefault(one.seq, []).append((one, correction))
+    return found
 
 
 def _iter_statements(units: Iterable[Unit]) -> Iterator[Statement]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from holdfast.context.build import Draft
@@ -22,6 +23,7 @@ from holdfast.context.session_recall import (
     list_wanted,
     plan_recall,
 )
+from holdfast.context.standing_facts import map_corrections
 from holdfast.context.units import group_units
 from holdfast.context.window import Window
 from holdfast.domain.refusals import is_refused
@@ -99,7 +101,12 @@ async def _recall(engine: Engine, session: Session, drafted: Draft) -> tuple[Dra
     plan = plan._replace(tokens=min(plan.tokens, drafted.session_room))
     window = drafted.fitted.window
     wanted = list_wanted(ranked, sent, plan)
-    entries = await _read(engine, session.ref, [row.seq for row in wanted])
+    corrected = {
+        seq: [pair for pair in pairs if not sent.has(pair[1].seq)] for seq, pairs in map_corrections(window).items()
+    }
+    seqs = {row.seq for row in wanted}
+    seqs |= {later.seq for of, pairs in corrected.items() for _, later in pairs if of in seqs}
+    entries = await _read(engine, session.ref, seqs)
     sees = drafted.request.strategy.view_unit
     said = [one.text for one in window.list_compactions()]
     texts = {
@@ -111,10 +118,8 @@ async def _recall(engine: Engine, session: Session, drafted: Draft) -> tuple[Dra
         and not any(text in one for one in said)
     }
     matcher = TermMatcher(ranked.rarity, choose_language(split_words(text)))
-    found = choose_excerpts(wanted, texts, matcher, plan.tokens)
-    items = [
-        _make_item(session.ref, entries[one.row.seq], tuple(one.spans), -float(at)) for at, one in enumerate(found)
-    ]
+    found = choose_excerpts(wanted, texts, corrected, matcher, plan.tokens)
+    items = [_make_item(session.ref, entries[one.seq], tuple(one.spans), -float(at)) for at, one in enumerate(found)]
     return drafted, Recollection(items)
 
 
@@ -138,12 +143,11 @@ async def _find_similar(engine: Engine, ref: SessionRef, text: str) -> Mapping[i
     return {seq: 1 / (1 + place) for place, seq in enumerate(seqs)}
 
 
-async def _read(engine: Engine, ref: SessionRef, seqs: Sequence[int]) -> dict[int, Entry]:
+async def _read(engine: Engine, ref: SessionRef, seqs: AbstractSet[int]) -> dict[int, Entry]:
     """Return live entries of the log by `seq`. Entries that are close to each other are read together."""
     ranges = group_ranges(sorted(seqs), gap=_GAP)
     read = await asyncio.gather(*(engine.store.entries(ref, start=start, stop=stop) for start, stop in ranges))
-    wanted = set(seqs)
-    return {entry.seq: entry for entries in read for entry in entries if entry.seq in wanted}
+    return {entry.seq: entry for entries in read for entry in entries if entry.seq in seqs}
 
 
 def _make_item(ref: SessionRef, entry: Entry, spans: tuple[tuple[int, int], ...], score: float) -> RecalledItem:

@@ -20,6 +20,7 @@ agents:
   plain: {llm: default}
 """
 WITHIN = "context: {strategy: token_window, budget: 1000, recall: on}"
+FILLER = "The sky above the harbour was grey, and the gulls flew slowly from one roof to the next. " * 12
 OPENING = "[recalled from earlier conversations and memories"
 DAY = 86_400_000
 
@@ -243,6 +244,17 @@ async def test_an_evicted_message_of_the_session_is_recalled(world: World, index
         assert past["hash"] == past["sent_hash"]
         await session.send(user("What does the mooring cost? Tell me."), recall="off")
         assert "420" not in str(hf.upstream.requests[-1].body)
+
+
+async def test_a_corrected_message_is_recalled_with_its_correction(world: World) -> None:
+    old, new = "The mooring of the boat costs 420 a month.", "Correction: the mooring is 460 a month now."
+    rules = [f"I must never be called before {at}, please." for at in range(100)]
+    said = [one for text in (f"{old} {FILLER}", f"{FILLER} {new}", *rules) for one in (assistant("Yes."), user(text))]
+    async with world.open("context: {strategy: digest, budget: 2000}", script=lambda _: "ok") as hf:
+        session = await hf.given("s", user("Keep a log for me."), *said)
+        await session.send(user("Did I say what the boat costs?"))
+        (block,) = blocks(hf.upstream.requests[-1].body, "[recalled from earlier in this conversation #")
+        assert block.index(old) < block.index(new)
 
 
 @pytest.mark.parametrize(
