@@ -9,13 +9,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agents import Agent, Roster
+from holdfast.agents.definitions import offline
 from holdfast.agents.team import BELOW, CALLED, Team, find_wrong_relations
+from holdfast.context.settings import ContextSettings
 from holdfast.errors import InvalidRequest
 from holdfast.limits import STATE_KEY_BYTES
 
 
 def make_agents(**fields: dict[str, Any]) -> dict[str, Agent]:
     return {name: Agent(name=name, **own) for name, own in fields.items()}
+
+
+# -- what a caller gives ----------------------------------------------------------
+
+
+def test_the_first_llm_is_the_default() -> None:
+    """Unless one is named `default`; the built-in model answers if there is none."""
+    one, other = offline(), offline()
+    assert Roster({"one": one, "other": other}).llms["default"] is one
+    assert Roster({"one": one, "default": other}).llms["default"] is other
+    assert Roster().llms["default"].name == offline().name
+
+
+def test_mappings_of_the_caller_are_copied() -> None:
+    options, llms, agents = {"budget": 4000}, {"one": offline()}, make_agents(a={})
+    settings = ContextSettings("token_window", options)
+    roster = Roster(llms, agents, settings)
+    for given_ in (options, llms, agents):
+        given_.clear()
+    assert settings.options == {"budget": 4000}
+    assert (sorted(roster.llms), sorted(roster.agents)) == (["default", "one"], ["a"])
 
 
 # -- invalid relations ----------------------------------------------------------

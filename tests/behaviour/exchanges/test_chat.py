@@ -38,6 +38,7 @@ KINDS: Final = [
     Reply(message={"refusal": "I cannot."}),
     Reply(text="Deep.", message={"reasoning_content": "Let me think."}),
     Reply(text="Both.", tool_calls=[("look", {"at": "sea"}), ("look", {"at": "sky"})]),
+    Reply(tool_calls=[{"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}, "extra_content": {"google": {"thought_signature": "c2ln"}}}]),
     Reply(
         chunks=[
             chunk({"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}, system_fingerprint="fp"),
@@ -107,6 +108,8 @@ async def test_fields_and_headers_of_requests(x: Exchange) -> None:
         {"conversation_id": "c"},
         {"thread": "t", "session_id": "t"},
         {"stream_options": {"progress": True}, "stream": True},
+        {"stream_options": {"include_usage": False, "include_progress": False}, "stream": True},
+        {"stream_options": None, "stream": True},
     ):
         await x.post(CHAT, messages=[user("Hi.")], **more)
     for named in ({}, {"name": ""}, {"name": 5}, {"name": "look"}):

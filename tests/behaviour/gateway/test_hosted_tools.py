@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Reply, ResponsesUpstream
-from tests.behaviour.kit import gateway
+from tests.behaviour.kit import assistant, gateway, user
 
 SEARCH: Any = {"type": "web_search", "search_context_size": "low"}
 ACTION = {"type": "search", "query": "weather in Oslo"}
@@ -89,3 +89,16 @@ async def test_another_upstream_does_not_get_the_call() -> None:
         )
         assert completion.choices[0].message.content == "Bye."
         assert "tools" not in served.upstream.requests[1].body
+
+
+async def test_a_router_to_claude_gets_the_other_reasoning_of_a_message_with_a_call() -> None:
+    call = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": ACTION}
+    item = {"type": "response.item", "format": "openai-responses-v1", "index": 0, "item": call}
+    thought = {"type": "reasoning.text", "text": "hm", "signature": "c2ln", "format": "anthropic-claude-v1"}
+    async with gateway(
+        ["Bye.", "Bye."], llm={"model": "anthropic/claude-sonnet-4.5", "profile": "openrouter"}
+    ) as served:
+        for name, details in (("s", [item, thought]), ("t", [item])):
+            await served.rest.given(name, user("Weather?"), assistant("It is cold.", reasoning_details=details))
+            await served.chat("Thanks.", name)
+            assert served.sent["messages"][1].get("reasoning_details", []) == details[1:]

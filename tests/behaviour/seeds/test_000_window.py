@@ -149,6 +149,9 @@ async def test_000_12_what_came_first_goes_first(world: World) -> None:
         (gone,) = [one for one in (await session.context())["decisions"] if one["decision"] == "evicted"]
         assert (gone["from"], gone["to"]) == (1, 5)
         assert gone["reason"] == "out of the buffer: max_history_turns"
+        await session.annotate(3, pinned=True)
+        runs = [(one["decision"], one["from"], one["to"]) for one in (await session.context())["decisions"]]
+        assert runs[:4] == [("anchored", 0, 0), ("evicted", 1, 2), ("pinned", 3, 3), ("evicted", 4, 5)]
 
 
 @through(*HERE)
