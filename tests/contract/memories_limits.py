@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from math import nan
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from holdfast import limits
-from holdfast.domain.memory import Memory, MemoryDelta, Owner
-from holdfast.errors import TooLarge
+from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, Owner
+from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.stores.base import Store
 
 from .memory_kit import ANN, all_of, memory, put
-from .once import RULE, once
+from .once import REFUSED, RULE, once
 
 
 async def test_the_largest_memory_is_stored(store: Store) -> None:
@@ -42,3 +45,30 @@ async def test_the_memories_of_an_owner_are_limited(store: Store) -> None:
     await put(store, memory("other", Owner("app")), owner=Owner("app"))
     assert await store.drop_memories(ANN) == many
     assert (await store.memories(ANN)).total == 0
+
+
+WRONG: tuple[dict[str, Any], ...] = (
+    {"owner": Owner("app")},
+    {"id": "mem_1"},
+    {"content": 5},
+    {"score": nan},
+    {"number": -1},
+    {"agent": ""},
+    {"sources": (MemorySource(session_id="", user_id="ann"),)},
+    {"sources": (MemorySource(session_id="s", user_id=""),)},
+    {"supersedes": ("mem_1",)},
+    {"superseded_by": "mem_1"},
+    {"superseded_by": ""},
+    *(
+        {name: 2**62}
+        for name in ("created_at", "updated_at", "promoted_at", "reviewed_at", "valid_from", "valid_until")
+    ),
+)
+
+
+@once(REFUSED)
+async def test_a_memory_with_a_wrong_field_is_refused(store: Store) -> None:
+    for fields in WRONG:
+        with pytest.raises(InvalidRequest):
+            await put(store, replace(memory(), **fields), owner=ANN)
+    assert await all_of(store) == []

@@ -64,6 +64,21 @@ async def test_each_user_has_a_file_of_their_own(days: Days) -> None:
     assert await read_items(days, "MEMORY.md", "desk") == []
 
 
+async def test_shared_files_list_the_memories_of_the_agent_the_app_and_nobody(days: Days) -> None:
+    """In whatever order they are swept, and as long as they are known."""
+    owners = {"Tea at five": Owner("agent", "default"), "Rain at six": Owner("app"), "Mail at nine": NOBODY}
+    ids = [await keep_promotable(days, text, owner) for text, owner in owners.items()]
+    for owner in owners.values():
+        days.pass_()
+        await days.hf.consolidation.consolidate(owner)
+    assert sorted(await read_items(days)) == sorted(owners)
+    diary = await workspace(days).read("DREAMS.md") or ""
+    assert [diary.count(text) for text in owners] == [1, 1, 1], diary
+    await days.hf.memories.forget(ids[0], owners=[owners["Tea at five"]])
+    diary = await workspace(days).read("DREAMS.md") or ""
+    assert [text in diary for text in owners] == [False, True, True]
+
+
 async def test_next_sweep_writes_what_a_crash_left_out(days: Days, monkeypatch: pytest.MonkeyPatch) -> None:
     await keep_promotable(days, "Tea is at five")
     callbacks, days.hf.consolidation.on_swept = days.hf.consolidation.on_swept, []

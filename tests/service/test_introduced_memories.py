@@ -53,6 +53,22 @@ def open_bench(clock: Clock, **settings: Any) -> Any:
     return bench(lambda _: "ok", agents=AGENTS, clock=clock, **settings)
 
 
+async def test_the_best_memories_come_first() -> None:
+    """Of equal ones the first promoted, then by owner, then the first stored."""
+    clock = Clock(START)
+    async with open_bench(clock) as made:
+        await store_memories(
+            made,
+            make_promoted(1, "fifth", score=0.4),
+            make_promoted(2, "third"),
+            make_promoted(3, "second", Owner("app")),
+            make_promoted(4, "fourth"),
+            make_promoted(5, "first", promoted_at=START - 2000),
+            make_promoted(6, "last", score=None, promoted_at=START - 3000),
+        )
+        assert await ask(made) == ["first", "second", "third", "fourth", "fifth", "last"]
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -169,6 +169,20 @@ async def test_above_the_cap_the_longest_idle_goes_after_the_expired(world: Worl
         assert [await status(hf, name) for name in ("idle", "used", "new")] == ["active", "closed", "active"]
 
 
+@through(*HERE)
+@pytest.mark.parametrize("ends", [["close"], ["delete"], ["close", "close", "delete"], ["close", "reopen", "close"]])
+async def test_an_end_is_counted_once(world: World, ends: list[str]) -> None:
+    async with world.open("sessions: {max_sessions: 2, ttl: 1h}", store="file") as hf:
+        ended = await hf.given("ended", user("One."))
+        await hf.given("idle", user("One."))
+        for end in ends:
+            await {"close": ended.close, "delete": ended.delete, "reopen": lambda: ended.append(user("Two."))}[end]()
+        await hf.given("used", user("One."))
+        assert await status(hf, "idle") == "active"
+        await hf.given("new", user("One."))
+        assert [await status(hf, name) for name in ("idle", "used", "new")] == ["closed", "active", "active"]
+
+
 @through("library")
 async def test_closed_sessions_are_deleted_after_the_retention(world: World) -> None:
     more = 96  # more than a sweep reads at a time

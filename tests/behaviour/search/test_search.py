@@ -424,6 +424,8 @@ async def test_a_fork_adds_no_second_hit(world: World) -> None:
         await fork.append(user("dulse salad"))
         assert [hit["snippet"] for hit in await hf.search("kelp soup", user="ada")].count("kelp soup") == 1
         assert (await find(hf, "dulse"))[0] == "f#2"
+        await fork.fork(id="g")
+        assert (await find(hf, "dulse", session_id="g"))[0] == "g#2"
 
 
 @through("library", "rest")
