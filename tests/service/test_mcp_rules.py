@@ -80,7 +80,13 @@ async def test_endless_message_ends_the_connection_and_restarts_the_server(
 async def test_http_body_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """For an event stream the limit applies to each event instead."""
     monkeypatch.setattr(http, "MCP_MESSAGE_BYTES", 10)
-    for kind, fits in (("application/json", False), ("text/event-stream", True)):
+    for kind, fits in (
+        ("application/json", False),
+        ("application/json; charset=utf-8", False),
+        ("text/event-stream", True),
+        ("Text/Event-Stream;charset=utf-8", True),
+        ("", False),
+    ):
         response = httpx2.Response(200, headers={"content-type": kind}, stream=httpx2.ByteStream(b"x" * 11))
         await http._limit_body(response)
         if fits:

@@ -35,12 +35,28 @@ class TestCode:
 class TestFolder:
     """Files that a call creates."""
 
-    async def test_flood_of_files_is_stopped_while_it_runs(self, start: Start) -> None:
-        process = start(max_folder=20_000_000, max_file=2_000_000)
+    @pytest.mark.parametrize(
+        "fill",
+        [
+            "i = 0\nwhile True:\n    i += 1\n    open(f'f{i % 50}', 'wb').write(bytes(1_000_000))",
+            "for at in range(101): open(f'{at}', 'w').close()",
+            "import os\nos.makedirs('d/' * 66)",
+        ],
+    )
+    async def test_flood_of_files_is_stopped_while_it_runs(self, start: Start, fill: str) -> None:
+        """The folder is emptied then, but not when a later process dies of something else."""
+        process = start(max_folder=20_000_000, max_file=2_000_000, max_entries=100)
         began = time.monotonic()
-        ran = await process.run("i = 0\nwhile True:\n    i += 1\n    open(f'f{i % 50}', 'wb').write(bytes(1_000_000))")
-        assert ran.status == "killed"
+        ran = await process.run(fill)
+        assert (ran.status, ran.files) == ("killed", ())
+        assert (ran.note or "").endswith("and was killed: its variables are gone, its folder was emptied")
         assert time.monotonic() - began < 10
+        ran = await process.run("import os\nopen('keep', 'w').close()\nos._exit(3)")
+        assert (ran.status, ran.files) == ("killed", ("keep",))
+        assert (ran.note or "").endswith(
+            "the process ended itself with exit code 3: its variables are gone, files in its folder are kept"
+        )
+        assert (await process.run("import os\nos.path.exists('keep')")).result == "True"
 
 
 class TestTime:

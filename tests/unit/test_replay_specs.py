@@ -7,7 +7,7 @@ import pytest
 from benchmarks.scripted_summaries import make_scripted_llm
 from holdfast.context.settings import CLEARING, STRATEGIES
 from holdfast.replay.player import play
-from holdfast.replay.specs import Spec, parse_spec
+from holdfast.replay.specs import Spec, parse_spec, parse_specs
 from holdfast.replay.summaries import SummaryWriter
 from tests.unit.test_replay import rounds
 
@@ -57,6 +57,25 @@ def test_specs(text: str, spec: Spec, label: str) -> None:
     assert parse_spec(text).label == label
     assert parse_spec(label).label == label
     assert parse_spec(label).make_strategy(900) == spec.make_strategy(900)
+
+
+@pytest.mark.parametrize(
+    ("texts", "specs"),
+    [
+        (["digest, none ,digest", "none"], ["digest", "none"]),
+        (["token_window,preserve_recent=3,target=0.5,none"], ["token_window:preserve_recent=3,target=0.5", "none"]),
+        (["token_window:target=0.5,preserve_recent=3"], ["token_window:target=0.5,preserve_recent=3"]),
+        (
+            [f"{CLEARING},keep=2+token_window,target=0.5,preserve_recent=3,digest@700"],
+            [f"{CLEARING}:keep=2+token_window:target=0.5,preserve_recent=3", "digest@700"],
+        ),
+        ([f"{CLEARING}:keep=2+token_window,target=0.5"], [f"{CLEARING}:keep=2+token_window:target=0.5"]),
+        ([f"{CLEARING}+token_window:target=0.5,budget=9"], [f"{CLEARING}+token_window@9:target=0.5"]),
+        (["digest@700,digest@800"], ["digest@700", "digest@800"]),
+    ],
+)
+def test_keys_after_a_comma_belong_to_the_strategy_before_them(texts: list[str], specs: list[str]) -> None:
+    assert parse_specs(texts) == [*map(parse_spec, specs)]
 
 
 # -- every strategy ------------------------------------------------------------------------

@@ -235,6 +235,29 @@ async def test_a_wrong_call_is_an_error_and_writes_nothing(world: World, given: 
         assert await served.rest.memories() == []
 
 
+@pytest.mark.parametrize(
+    ("reviewed", "expected"),
+    [
+        (None, {"ok": True, "outcome": "merged", "status": "quarantined"}),
+        ("accept", {"ok": True, "outcome": "superseded"}),
+        ("reject", {"ok": False, "outcome": "merged", "status": "rejected"}),
+    ],
+)
+async def test_the_model_learns_whether_a_memory_is_stored(
+    world: World, reviewed: str | None, expected: dict[str, Any]
+) -> None:
+    """It is known already, from a page: held until a review, which decides for its repetition, too."""
+    fact = "The ferry is red"
+    async with world.gateway(calling(("memory", {"action": "remember", "content": fact})), MEMORY) as served:
+        known = await served.rest.remember(fact, user="default", origin="web")
+        if reviewed is not None:
+            await served.rest.review(known["id"], reviewed, user="default")
+        (told,) = await run(served, "Hello", again=False)
+        found = json.loads(told)
+        assert {**found, **expected} == found
+        assert ("status" in found) == ("status" in expected)
+
+
 async def test_memories_of_others_are_neither_found_nor_forgotten(world: World) -> None:
     """Those of the application are found. None can close the block in which the model sees it."""
     calls: list[Call] = [("memory", {"action": "recall", "query": "tea"})]

@@ -125,12 +125,12 @@ async def test_tools_of_the_program(x: Exchange) -> None:
 
 PYTHON: Final = (
     "x = 1\nprint('a', end='')\nx + 1", "x += 1; _ = open('a.txt', 'w').write('one'); x", "import sys; print('e', file=sys.stderr); 1 / 0", "def (",
-    "import os; os.makedirs('d'); open('d/b.csv', 'w').write('1,2'); os.makedirs('.cache'); open('.cache/c', 'w'); open('.h', 'w').write('x'); open('a.txt', 'w').write('two')", "print('x' * 200_000)",
+    "import os; os.makedirs('d'); open('d/b.csv', 'w').write('1,2'); os.makedirs('.cache'); open('.cache/c', 'w'); open('.h', 'w').write('x'); open(b'\\xfe.txt', 'w').write('x'); open('a.txt', 'w').write('two')", "print('x' * 200_000)",
     "for at in range(40):\n    _ = open(f'{at}.txt', 'w').write('x')", "_ = open('big', 'wb').write(b'x' * 20_000_000)", "os._exit(7)",
     "import os; [len(os.listdir('.')), open('a.txt').read(), 'x' in globals()]", "while True: pass", "x = os.remove('a.txt'); input()", "",
     "import resource; [resource.getrlimit(getattr(resource, 'RLIMIT_' + one))[1] for one in ('AS', 'FSIZE', 'CORE', 'NOFILE', 'STACK')]",
 )  # fmt: skip
-SANDBOX: Final = "python: {enabled: true, unsandboxed: true, timeout: 3s}"
+SANDBOX: Final = "python: {enabled: true, unsandboxed: true, timeout: 3s, memory: 768MiB}"
 
 
 @exchange(

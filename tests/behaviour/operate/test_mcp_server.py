@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
 
 from holdfast import Owner
-from tests.behaviour.kit import Served, gateway, user
+from tests.behaviour.kit import Served, gateway, until, user
 from tests.behaviour.kit.mcp_client import LEGACY, MODERN, call, connect, fail, get_refusal
 from tests.behaviour.kit.seams import bearer, create_stored_key, hide_mcp
 
@@ -213,6 +214,35 @@ async def test_a_message_that_is_read_alone_may_take_the_whole_budget() -> None:
         for options, is_larger in (({}, False), ({"seq": 1}, True)):
             read = await call(client, "read_session", session_id="s", max_tokens=1_000, **options)
             assert (read["messages"][-1]["cut"], 500 < read["tokens"] <= 1_000) == (True, is_larger)
+
+
+async def test_calls_of_one_caller_wait_and_more_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of other callers run meanwhile, and those that wait run later."""
+    opened, running = asyncio.Event(), 0
+
+    async with gateway((), AUTH) as served:
+        recall = served.native.memories.recall
+
+        async def hold(*args: Any, **fields: Any) -> Any:
+            nonlocal running
+            running += 1
+            await opened.wait()
+            return await recall(*args, **fields)
+
+        monkeypatch.setattr(served.native.memories, "recall", hold)
+        bob, ada = [bearer(await create_stored_key(served.native, user_id=name)) for name in ("bob", "ada")]
+        async with connect(served.url, bob) as one, connect(served.url, ada) as other:
+            made = [asyncio.ensure_future(one.call_tool("recall", {"query": "x"})) for _ in range(75)]
+            try:
+                await until(lambda: sum(call.done() for call in made) == 3)
+                assert running == 8
+                assert (await call(other, "list_sessions"))["sessions"] == []
+            finally:
+                opened.set()
+                answers = await asyncio.gather(*made)
+        refused = [answer.content[0].text for answer in answers if answer.is_error]
+        assert len(refused) == 3
+        assert all(text.startswith("72 calls are running or waiting") for text in refused)
 
 
 async def test_unknown_tools_methods_and_resources_are_named() -> None:
