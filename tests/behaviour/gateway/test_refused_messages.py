@@ -28,8 +28,10 @@ def refusing(named: str = "", *, says: str = "Invalid image.", status: int = 400
     def say(body: dict[str, Any]) -> Any:
         for at, message in enumerate(body["messages"]):
             if "broken.png" in str(message):
+                content = message["content"]
+                part = content.index(BROKEN) if BROKEN in content else 0
                 error = {"message": says.format(at=at - shift), "code": "invalid_image"}
-                return Reply(status=status, error={"error": {**error, "param": named.format(at=at) or None}})
+                return Reply(status=status, error={"error": {**error, "param": named.format(at=at, part=part) or None}})
         return "fine"
 
     return say
@@ -75,6 +77,17 @@ async def test_a_part_that_the_error_names_is_left_out_and_the_rest_of_its_messa
         await session.annotate(2, refused_by=[])
         await ask(served, "Again?")
         assert served.upstream.requests[3].body["messages"][2]["content"][1] == BROKEN
+
+
+async def test_all_parts_of_a_message_that_errors_name_are_left_out(world: World) -> None:
+    async with world.gateway(refusing("messages[{at}].content[{part}]")) as served:
+        await served.rest.given("s", seen("Look.", BROKEN, GOOD, BROKEN), assistant("A harbour."))
+        assert await ask(served) == "fine"
+        assert served.sent["messages"][0]["content"][2] == GOOD
+        assert BROKEN not in served.sent["messages"][0]["content"]
+        assert await refusals(served) == {0: {"default": {"reason": "400 invalid_image", "parts": [1, 3]}}}
+        await ask(served, "Still there?")
+        assert len(served.upstream.requests) == 4
 
 
 async def test_the_current_message_is_sent_although_it_was_refused(world: World) -> None:

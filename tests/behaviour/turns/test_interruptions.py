@@ -250,6 +250,17 @@ async def test_a_changed_record_in_a_resent_history_cuts_the_reply(world: World)
 
 
 @through(*DOORS)
+async def test_a_branch_that_is_continued_again_is_not_cut(world: World) -> None:
+    """The last reply of the log, of which the report speaks, is of another branch."""
+    async with world.open() as hf:
+        begin, branch = [user("A story?"), assistant("Once upon a time.")], [user("joke?"), assistant(JOKE)]
+        session = await hf.given("s", *begin, *branch)
+        await session.turn(*begin, user("Another?"), reply="Another.")
+        await session.turn(*begin, *branch, user("No."), reply="Pity.", interrupt={"chars": 3})
+        assert texts(await session.messages()) == texts([*begin, *branch, user("No."), assistant("Pity.")])
+
+
+@through(*DOORS)
 @pytest.mark.parametrize("knows", [HEARD, JOKE, "Why did the scarecrow win an award?", "Why did"])
 @pytest.mark.parametrize("more", [0, 1, 2])
 async def test_a_client_with_any_part_of_the_reply_continues_the_session(world: World, knows: str, more: int) -> None:
