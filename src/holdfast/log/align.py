@@ -147,7 +147,7 @@ def drop_known_results(stored: Sequence[Entry], sent: Sequence[Message]) -> tupl
     """Return the messages of a delta without the results at its beginning that the log has, or that it has twice.
 
     Args:
-        stored: the last live entries, in order.
+        stored: the last live entries that the client received, in order.
         sent: the request's messages.
 
     Raises:
@@ -310,7 +310,7 @@ def _align_tools(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int,
         id for each call id of the client. The first number includes calls that Holdfast ran itself directly after
         matching messages, because the client never received these calls.
     """
-    shown = _show_to_client(stored)
+    shown = show_to_client(stored)
     messages = [message for _, message in shown]
     kept = used = 0
     renamed: dict[str, str] = {}
@@ -327,7 +327,7 @@ def _align_tools(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int,
     return shown[kept][0] if kept < len(shown) else len(stored), used, renamed
 
 
-def _show_to_client(stored: Sequence[Entry]) -> list[tuple[int, Message]]:
+def show_to_client(stored: Sequence[Entry]) -> list[tuple[int, Message]]:
     """Return the tool messages that the client received, each with its index in `stored`.
 
     Calls that Holdfast ran itself are left out with their results.

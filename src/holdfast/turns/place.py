@@ -383,13 +383,16 @@ async def _find_anchored(
         if usable:
             run = max(usable, key=lambda one: (len(one), one[0].seq))
             break
-        lost, copied = lost or await find_retired(store, trail, at, places), copied or at
+        retired = [one for one in places if not one.live]
+        lost, copied = lost or await find_retired(store, session.ref, trail, at, retired), copied or at
         del marks[places[0].mark :]
     if run is None and lost is not None:
         return lost
     last = trail.list_replies(0)[-1]
     if named and (run is None or at < last):  # a reply that was cut has no digest that a part of it equals
         cut = await _find_near_end(store, session, trail, last, is_seen_prefix)
+        if len(cut) < 2 and (lost := await _find_retired_cut(store, session.ref, trail, last)) is not None:
+            return lost
         run, at = (cut, last) if run is None or len(cut) > 1 else (run, at)
     if not run and named and copied:  # an edit before this reply retired it, and stored the client's copy of it
         at, run = copied, await _find_near_end(store, session, trail, copied, is_same_message)
@@ -421,26 +424,35 @@ async def read_run(store: Store, ref: SessionRef, trail: Trail, at: int, seq: in
     return found
 
 
-async def find_retired(store: Store, trail: Trail, at: int, places: Sequence[Sighting]) -> Landing | None:
-    """Return the landing at a reply in a retired branch, if the message before it is the same too; None: there is none."""
-    for place in [one for one in places if not one.live] if at else []:
-        reply, before = await _read_retired_pair(store, place)
+async def find_retired(
+    store: Store, ref: SessionRef, trail: Trail, at: int, places: Sequence[Sighting | Entry]
+) -> Landing | None:
+    """Return the landing at a retired reply, if the message before it is the same too; None: there is none."""
+    for place in places if at else ():
+        reply, before = await _read_retired_pair(store, ref, place.seq)
         pair = ((reply, trail.messages[at]), (before, trail.messages[at - 1]))
         if all(entry is not None and is_same_message(entry, message) for entry, message in pair):
             return trail.make_landing(at + 1, place, live=False)
     return None
 
 
-async def _read_retired_pair(store: Store, place: Sighting) -> tuple[Entry | None, Entry | None]:
+async def _find_retired_cut(store: Store, ref: SessionRef, trail: Trail, at: int) -> Landing | None:
+    """Return the landing at a retired reply near the end of the log of which the client has a part; see `find_retired`."""
+    page = await store.entries(ref, limit=ENTRIES, descending=True, retired=True)
+    cut = [entry for entry in page if entry.retired_by is not None and is_seen_prefix(entry, trail.messages[at])]
+    return await find_retired(store, ref, trail, at, cut)
+
+
+async def _read_retired_pair(store: Store, ref: SessionRef, seq: int) -> tuple[Entry | None, Entry | None]:
     """Return the entry of a retired branch, and the visible message before it, which may be live."""
 
     def is_before(entry: Entry) -> bool:
-        was_live = entry.retired_by is None or entry.retired_by > place.seq
-        return entry.message.visible and was_live and entry.seq < place.seq
+        was_live = entry.retired_by is None or entry.retired_by > seq
+        return entry.message.visible and was_live and entry.seq < seq
 
-    only: Callable[[Entry], bool] = lambda entry: entry.seq == place.seq  # noqa: E731
+    only: Callable[[Entry], bool] = lambda entry: entry.seq == seq  # noqa: E731
     found, before = await read_entries_until(
-        store, place.ref, is_before, keep=only, stop=place.seq + 1, descending=True, retired=True
+        store, ref, is_before, keep=only, stop=seq + 1, descending=True, retired=True
     )
     return (found[0] if found else None), before
 

@@ -161,8 +161,8 @@ class Finder:
                         break
             if not found:
                 for session, place in await self._read(places):
-                    mine = [one for one in places if one.ref == place.ref]
-                    if await find_retired(self._store, trail, at, mine):
+                    mine = [one for one in places if one.ref == place.ref and not one.live]
+                    if await find_retired(self._store, place.ref, trail, at, mine):
                         found.append(_Candidate(session, place, True, at + 1))
             if found:
                 return found

@@ -37,6 +37,7 @@ from holdfast.log.align import (
     is_cut,
     is_from_user,
     is_reply,
+    show_to_client,
 )
 from holdfast.overlays.session_cache import CachedSession, read_view
 from holdfast.stores.base import Store
@@ -287,6 +288,7 @@ async def _plan_delta(turn: Turn, session: Session) -> Plan:
         return Plan("replayed")
     if incoming[0].role == "tool":
         stored = await check_results(store, session, incoming)
+        stored = [stored[at] for at, _ in show_to_client(stored)]  # a hidden call may have the same id
         fresh = drop_known_results(stored, incoming)
         if not fresh:
             return _repeat_results(stored, incoming)

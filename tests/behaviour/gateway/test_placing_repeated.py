@@ -139,6 +139,24 @@ async def test_known_result_after_a_new_one_is_stored_once() -> None:
         assert (await served.chat([second, first | {"content": "other"}], tools=[TOOL]))["status"] == 409
 
 
+async def test_result_of_a_call_that_has_the_id_of_a_call_of_the_server() -> None:
+    """Some providers number the calls of each reply anew, and the client never received the second one."""
+
+    def answer(body: Row) -> Any:
+        name = {"q": "look", "other": "peek"}.get(body["messages"][-1]["content"])
+        return Reply(tool_calls=[{**CALL, "function": {"name": name, "arguments": "{}"}}]) if name else "done"
+
+    async def peek() -> str:
+        """Peek."""
+        return "peeked"
+
+    async with gateway(answer, tools=[peek]) as served:
+        (result,) = await ask_for_a_tool(served)
+        await served.chat("other", tools=[TOOL])
+        told = await served.chat([result], tools=[TOOL])
+        assert (told["status"], served.sent["messages"][-1]["content"].count("found")) == (200, 1)
+
+
 async def test_results_whose_reply_failed_do_not_get_the_reply_to_a_later_question() -> None:
     async with gateway([Reply(tool_calls=[("look", {})]), Reply(status=500), "You're welcome.", "done"]) as served:
         results = await ask_for_a_tool(served)
@@ -158,6 +176,20 @@ async def test_retired_branch_is_found_by_the_pair_that_ends_a_window() -> None:
         window.history = branch[4:6]
         await window.say("on")
         assert await logs(served) == {ada.session_id: [*(one["content"] for one in branch[:6]), *window.seen[2:]]}
+
+
+async def test_retired_branch_is_found_by_the_part_of_its_last_reply() -> None:
+    """The client has left out what was before it."""
+    async with gateway(["re: q0", Reply(text="one two three", cut_after=3), "edited", "done"]) as served:
+        ada = Client(served, session_id="s")
+        await ada.say("q0")
+        tab = ada.copy()
+        await ada.say("q1", status=502)
+        await tab.say("q1, but")
+        ada.history = [user("q1"), assistant("one")]
+        told = await ada.say("go on")
+        assert prompt(served)[:3] == ["q0", "re: q0", "q1"]
+        assert (prompt(served)[-1], told["session"].get("warnings")) == ("go on", None)
 
 
 async def test_key_of_another_chat_is_refused() -> None:
