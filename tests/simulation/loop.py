@@ -47,8 +47,10 @@ class SeededLoop(asyncio.SelectorEventLoop):
 
     Attributes:
         dead: processes that were killed: none of their callbacks runs again.
+        operations: number of operations of a database that run.
     """
 
+    operations = 0
     _ready: Any
     _scheduled: Any
     _stopping: bool
@@ -76,7 +78,7 @@ class SeededLoop(asyncio.SelectorEventLoop):
             timer = heapq.heappop(timers)
             timer._scheduled = False
             ready.append(timer)
-        if self._chance.random() < 0.5:
+        if not self.operations and self._chance.random() < 0.5:  # asyncio's own callbacks, as of connecting, need their order
             ready.rotate(-self._chance.randrange(len(ready)))
         for _ in range(min(len(ready), 4)):
             handle = ready.popleft()
@@ -96,13 +98,7 @@ class SeededLoop(asyncio.SelectorEventLoop):
 
 
 class DatabaseLoop(SeededLoop):
-    """A seeded loop that waits for the operations of a database.
-
-    Attributes:
-        operations: number of those that run.
-    """
-
-    operations = 0
+    """A seeded loop that waits for the operations of a database."""
 
     def _write_to_self(self) -> None:
         super(SeededLoop, self)._write_to_self()  # type: ignore[misc]

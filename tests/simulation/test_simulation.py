@@ -22,7 +22,7 @@ def test_nothing_is_lost_doubled_or_mixed_up(tens: int) -> None:
             pytest.fail(report(seed, steps=STEPS))
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+@pytest.mark.parametrize("store", ["sqlite", "postgres", "mysql"])
 def test_the_same_holds_on_a_database(store: str, tmp_path: Path) -> None:
     """Without an exact repetition: what is found must be found again by its trace."""
     with servers.place(store, tmp_path) as url:
