@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.messages import encode_canonical
-from holdfast.domain.session import Entry, Session
+from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import IdempotencyConflict, SessionNotFound, TurnGone
 from holdfast.limits import RETRY_MILLISECONDS
 from holdfast.log.align import Plan, is_complete, is_cut, is_from_user
@@ -33,12 +33,15 @@ class KnownTurn(NamedTuple):
     session: Session
     opening: Sequence[Entry]
     """The live entries that the request wrote, and its note."""
-    start: int
-    """`seq` of the first entry after them."""
     following: Sequence[Entry]
     """The live entries after them, up to the next message of the user."""
     is_last: bool
     """True if there is no other turn after it."""
+
+    @property
+    def reply(self) -> Entry | None:
+        """The reply to the turn's messages; None: there is none."""
+        return self.following[0] if self.following and self.following[0].message.role == "assistant" else None
 
 
 async def find_known_turn(
@@ -71,7 +74,7 @@ async def find_known_turn(
 
 
 async def _read_turn(store: Store, found: KeyedTurn) -> KnownTurn | None:
-    """Return a turn; None: its session is gone, or its messages are erased or not on the live path."""
+    """Return a turn; None: its session is gone, its messages are erased or not on the live path, or its reply is no longer in force."""
     if found.ref is None:
         return None
     try:
@@ -90,7 +93,22 @@ async def _read_turn(store: Store, found: KeyedTurn) -> KnownTurn | None:
             return None
         opening, end = (*(entry for entry in opening if entry.is_note), copy), copy.seq + 1
     following, other = await read_entries_until(store, found.ref, is_from_user, start=end)
-    return KnownTurn(session, opening, end, following, other is None)
+    known = KnownTurn(session, opening, following, other is None)
+    is_over = not _is_partial(known.reply) and await _is_replaced(store, found.ref, end, known.reply)
+    return None if is_over else known
+
+
+async def _is_replaced(store: Store, ref: SessionRef, start: int, reply: Entry | None) -> bool:
+    """Return True if the first complete reply from `start` on is no longer in force."""
+    _, made = await read_entries_until(
+        store, ref, lambda entry: is_from_user(entry) or is_complete(entry), start=start, retired=True
+    )
+    is_gone = made is not None and is_complete(made) and (made.retired_by is not None or made.erased)
+    return is_gone or (reply is not None and reply.erased)
+
+
+def _is_partial(reply: Entry | None) -> bool:
+    return reply is not None and bool((reply.metadata or {}).get("interrupted"))
 
 
 def _is_copy(original: Entry, entry: Entry) -> bool:
@@ -102,16 +120,13 @@ async def continue_turn(turn: Turn, known: KnownTurn) -> None:
     """Answer a repeated request with the stored reply, or continue its turn.
 
     Raises:
-        TurnGone: there was a complete reply, which is no longer in force.
+        TurnGone: the turn cannot be continued, as others followed it.
         StaleSession: the session has changed since it was read.
     """
     turn.session, turn.plan = known.session, Plan("replayed")
     turn.note = next((entry for entry in reversed(known.opening) if entry.is_note), turn.note)
-    following = known.following
-    reply = following[0] if following and following[0].message.role == "assistant" else None
-    is_partial = reply is not None and bool((reply.metadata or {}).get("interrupted"))
-    if not is_partial:
-        await _refuse_retired(turn, known, reply)
+    following, reply = known.following, known.reply
+    is_partial = _is_partial(reply)
     if any(map(is_complete, following)):
         turn.answered, turn.closed = reply, True
     elif not known.is_last:
@@ -125,29 +140,17 @@ async def continue_turn(turn: Turn, known: KnownTurn) -> None:
         await turn.append((), plan=plan, expect=known.session.version)
 
 
-async def _refuse_retired(turn: Turn, known: KnownTurn, reply: Entry | None) -> None:
-    """Raise `TurnGone` if the first complete reply after the messages of a turn is no longer in force."""
-    store, ref = turn.engine.store, turn.request.ref
-    _, made = await read_entries_until(
-        store, ref, lambda entry: is_from_user(entry) or is_complete(entry), start=known.start, retired=True
-    )
-    is_gone = made is not None and is_complete(made) and (made.retired_by is not None or made.erased)
-    if is_gone or (reply is not None and reply.erased):
-        raise TurnGone(turn.request.key.name if turn.request.key else "")
-
-
 async def _move_to_end(turn: Turn, known: KnownTurn) -> None:
     """Write an incomplete turn again after the turns that followed it, without a partial reply."""
     store, ref, key = turn.engine.store, turn.request.ref, turn.request.key
     opening = [entry for entry in known.opening if not entry.is_note and entry.retired_by is None]
     made = [entry for entry in known.following if not is_cut(entry)]
-    first = opening[0].seq if opening else known.start
-    live = await store.entries(ref, start=first, limit=_MOVED_ENTRIES + 1)
+    live = await store.entries(ref, start=opening[0].seq, limit=_MOVED_ENTRIES + 1) if opening else ()
     own = {entry.seq for entry in (*opening, *known.following)}
     others = [entry for entry in live if entry.seq not in own]
     if len(live) > _MOVED_ENTRIES or key is None or not opening:
         raise TurnGone("" if key is None else key.name)
     again = [evolve(entry, turn_id=known.session.tail.turn_id + 1) for entry in (*opening, *made)]
-    plan = Plan("regenerated", retire_from=first, restore=(*others, *again))
+    plan = Plan("regenerated", retire_from=opening[0].seq, restore=(*others, *again))
     moved = evolve(key, first=len(others), entries=len(opening), is_moved=True)
     await turn.append((), plan=plan, expect=known.session.version, key=moved)

@@ -277,6 +277,18 @@ async def test_retry_count_counts_only_with_the_same_parameters(changed: Row) ->
         assert len(served.upstream.requests) == (2 if changed else 1)
 
 
+async def test_retry_of_a_request_whose_reply_was_made_again_is_a_new_request() -> None:
+    """Only a key that the client chose names a turn which is gone."""
+    async with gateway(agree) as served:
+        ada = await chat(served, "q0")
+        ada.headers = {"x-stainless-retry-count": "0"}
+        await ada.say("q1")
+        ada.history.pop()
+        await served.http.post(ada.path, json=ada.make_body() | {"temperature": 0.5})
+        ada.headers = {"x-stainless-retry-count": "1"}
+        assert (await ada.send())["session"]["reconciled"] == "regenerated"
+
+
 async def test_later_messages_of_an_edit_keep_their_pictures() -> None:
     """The client edits the first question, and sends the second one without its picture."""
     picture = {"type": "image_url", "image_url": {"url": PIXEL}}
