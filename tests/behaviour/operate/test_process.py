@@ -161,3 +161,33 @@ async def test_a_signal_reloads_what_can_change_and_names_the_rest(
             assert await asyncio.to_thread(server.stop, signal.SIGTERM) == 0
         says = "Be B." if "Be B." in change else "Be A."
         assert upstream.requests[0].body["messages"][0]["content"] == says
+
+
+@pytest.mark.parametrize(
+    ("trusted", "forwarded", "is_local", "is_secure"),
+    [
+        ("[127.0.0.1]", None, True, False),
+        ("[127.0.0.1]", "192.0.2.1", False, False),
+        ("[127.0.0.1]", "127.0.0.1, 192.0.2.1", False, False),  # the client has forged the first address
+        ("[127.0.0.1, 10.0.0.0/8]", "127.0.0.1, 192.0.2.1, 10.1.2.3", False, False),
+        ("[127.0.0.1, 192.0.2.0/24]", "127.0.0.1, 192.0.2.1", True, True),
+        ("[192.0.2.1]", "192.0.2.1", True, False),
+        ("[]", "192.0.2.1", True, False),
+    ],
+)
+async def test_only_trusted_proxies_name_the_address_and_scheme_of_a_client(
+    tmp_path: Path, trusted: str, forwarded: str | None, is_local: bool, is_secure: bool
+) -> None:
+    """Pages without a key are for this machine only. A request that any proxy forwarded is not that of its only user."""
+    named = {} if forwarded is None else {"x-forwarded-for": forwarded, "x-forwarded-proto": "https"}
+    headers = {**named, "accept": "text/html"}
+    async with ScriptedUpstream(["ok"]) as upstream:
+        config = write(tmp_path, model_config(upstream.url), f"gateway: {{trusted_proxies: {trusted}}}")
+        with Process(f"sqlite:///{tmp_path}/s.db", config=config) as server:
+            async with httpx2.AsyncClient(trust_env=False, base_url=server.url, headers=headers) as client:
+                told = (await client.post("/v1/chat/completions", json={"messages": COUNT["messages"]})).json()
+                page = await client.get("/")
+                left = await client.post("/inspect/sign-out")
+    assert told["session"]["reconciled"] == ("unplaced" if forwarded else "new")
+    assert page.status_code == (200 if is_local else 403)
+    assert ("Secure" in left.headers.get("set-cookie", "")) is is_secure
