@@ -52,8 +52,12 @@ class TurnScope:
                 self._in_use = True
                 return
             except MatchLost as exc:
-                await self.__aexit__(type(exc), exc, exc.__traceback__)
-                await turn.move()
+                place = None
+                try:  # before the session is free, so that this request stays before those that wait
+                    place = await turn.find_place() if turn.follows is not None else None
+                finally:
+                    await self.__aexit__(type(exc), exc, exc.__traceback__)
+                turn.move(place or await turn.find_place())
             except BaseException as exc:
                 await self.__aexit__(type(exc), exc, exc.__traceback__)
                 raise

@@ -303,12 +303,16 @@ class Turn:
             vars(made).pop(cached, None)
         return made
 
-    async def move(self) -> None:
-        """Match the request to another session, because the session changed and nothing of the request was written yet."""
+    async def find_place(self) -> Place:
+        """Place the request again, because the session changed and nothing of the request was written yet."""
         find_again = self.place.find_again if self.place is not None else None
         assert find_again is not None, "only a request that was matched can lose its match"
-        self.place = await find_again()
-        self.request = msgspec.structs.replace(self.request, ref=self.place.session.ref)
+        return await find_again()
+
+    def move(self, place: Place) -> None:
+        """Move the turn to another place, before it begins."""
+        self.place = place
+        self.request = msgspec.structs.replace(self.request, ref=place.session.ref)
         self.lock = self.engine.locks.make_turn_lock(self.request.ref, self.lock.mode)
         self.learned = Learned()
 
