@@ -388,12 +388,14 @@ async def _find_anchored(
         del marks[places[0].mark :]
     if run is None and lost is not None:
         return lost
-    last = trail.list_replies(0)[-1]
-    if named and (run is None or at < last):  # a reply that was cut has no digest that a part of it equals
-        cut = await _find_near_end(store, session, trail, last, is_seen_prefix)
-        if len(cut) < 2 and (lost := await _find_retired_cut(store, session.ref, trail, last)) is not None:
+    later = trail.list_replies(floor if run is None else at + 1) if named else []
+    for cut_at in later[: -ANCHORS - 1 : -1]:  # a reply that was cut has no digest that a part of it equals
+        cut = await _find_near_end(store, session, trail, cut_at, is_seen_prefix)
+        if len(cut) < 2 and (lost := await _find_retired_cut(store, session.ref, trail, cut_at)) is not None:
             return lost
-        run, at = (cut, last) if run is None or len(cut) > 1 else (run, at)
+        if len(cut) > 1 or (cut and run is None):
+            run, at = cut, cut_at
+            break
     if not run and named and copied:  # an edit before this reply retired it, and stored the client's copy of it
         at, run = copied, await _find_near_end(store, session, trail, copied, is_same_message)
     if not run:

@@ -408,6 +408,17 @@ async def test_middle_messages_left_out_before_a_reply_that_was_cut_stay() -> No
         assert [one for one in prompt(served) if one[0] == "q"] == ["q0", "q1", "q2", "q3", "q4"]
 
 
+async def test_middle_messages_stay_if_the_last_reply_that_the_client_has_in_part_is_lost() -> None:
+    """The server could not store it, and the reply before it was cut, too."""
+    async with gateway(["re: 0", "re: 1", Reply(text="one two three", cut_after=3), "re: 3"]) as served:
+        ada = Client(served, session_id="s")
+        await talk(ada, 2)
+        await ada.say("q2", status=502)
+        ada.history = [*ada.history[:2], user("q2"), assistant("one"), user("q3"), assistant("lost")]
+        await ada.say("q4")
+        assert [one for one in prompt(served) if one[0] == "q"] == ["q0", "q1", "q2", "q3", "q4"]
+
+
 async def test_h2_last_five_messages_of_a_user_are_recognised() -> None:
     async with gateway(reply_to) as served:
         ada = Client(served, keeps=lambda history: history[-5:], **ADA)
