@@ -29,7 +29,7 @@ from holdfast.stores.sql import remote
 T = TypeVar("T")
 PROCESS: ContextVar[int] = ContextVar("process", default=0)
 """The process that a task or callback belongs to; 0: the world outside of the gateway."""
-_LONGEST = 0.2
+_LONGEST = 2.0
 """Seconds of real time to wait for a database before the time jumps after all."""
 _PATIENCE = 10.0
 """Seconds of real time to wait for a thread, which only opening a database needs, before a run counts as stuck."""
@@ -78,7 +78,7 @@ class SeededLoop(asyncio.SelectorEventLoop):
             timer = heapq.heappop(timers)
             timer._scheduled = False
             ready.append(timer)
-        if not self.operations and self._chance.random() < 0.5:  # asyncio's own callbacks, as of connecting, need their order
+        if not self.operations and self._chance.random() < 0.5:  # connecting relies on the order of its callbacks
             ready.rotate(-self._chance.randrange(len(ready)))
         for _ in range(min(len(ready), 4)):
             handle = ready.popleft()

@@ -370,7 +370,7 @@ async def _find_anchored(
     """
     floor = prefix.shared if prefix else 0
     marks = [(at, digest) for at in trail.list_replies(floor) if (digest := digest_reply(trail.messages[at]))]
-    run, lost, copied = None, None, None
+    run, lost, copied, at = None, None, None, 0
     for _ in range(ANCHORS):
         places = await look_up(store, session.user_id, [mark for _, mark in marks], alias=True, session=session.ref)
         if not places:
@@ -388,14 +388,11 @@ async def _find_anchored(
         del marks[places[0].mark :]
     if run is None and lost is not None:
         return lost
-    later = trail.list_replies(floor if run is None else at + 1) if named else []
-    for cut_at in later[: -ANCHORS - 1 : -1]:  # a reply that was cut has no digest that a part of it equals
-        cut = await _find_near_end(store, session, trail, cut_at, is_seen_prefix)
-        if len(cut) < 2 and (lost := await _find_retired_cut(store, session.ref, trail, cut_at)) is not None:
-            return lost
-        if len(cut) > 1 or (cut and run is None):
-            run, at = cut, cut_at
-            break
+    start = floor if run is None else at + 1
+    cut = await _find_cut(store, session, trail, start, most=int(run is not None)) if named else None
+    if isinstance(cut, Landing):
+        return cut
+    run, at = cut or (run, at)
     if not run and named and copied:  # an edit before this reply retired it, and stored the client's copy of it
         at, run = copied, await _find_near_end(store, session, trail, copied, is_same_message)
     if not run:
@@ -435,6 +432,23 @@ async def find_retired(
         pair = ((reply, trail.messages[at]), (before, trail.messages[at - 1]))
         if all(entry is not None and is_same_message(entry, message) for entry, message in pair):
             return trail.make_landing(at + 1, place, live=False)
+    return None
+
+
+async def _find_cut(
+    store: Store, session: Session, trail: Trail, start: int, *, most: int
+) -> tuple[list[Entry], int] | Landing | None:
+    """Return the run that ends at a reply near the end of the log of which the request has a part, and the index of this part.
+
+    A reply that was cut has no digest that a part of it equals. Parts from index `start` on are compared, and runs of up to `most`
+    messages do not count. Return the landing if the reply was retired.
+    """
+    for at in trail.list_replies(start)[: -ANCHORS - 1 : -1]:
+        run = await _find_near_end(store, session, trail, at, is_seen_prefix)
+        if len(run) < 2 and (lost := await _find_retired_cut(store, session.ref, trail, at)) is not None:
+            return lost
+        if len(run) > most:
+            return run, at
     return None
 
 
