@@ -317,6 +317,8 @@ RECALLED_CHARS: Final = 1_200
 """Characters of a hit that a model receives, before the hit is cut to its token budget."""
 RECALL_SECONDS: Final = 1.0
 """Longest wait of a turn for recall; after that, the turn continues without recalled content."""
+RECALL_TOKENS: Final = 500_000
+"""Stored tokens of the newest messages of a session that recall ranks. After a restart, analysing them takes seconds."""
 RECALL_VECTOR_SECONDS: Final = 0.6
 """The part of `RECALL_SECONDS` that the vector of the query may take."""
 RECALL_FRESH_SECONDS: Final = 0.1

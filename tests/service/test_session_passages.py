@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 import holdfast
 from holdfast.context.recalled import is_recalled
@@ -47,3 +50,20 @@ async def test_erased_message_is_not_recalled() -> None:
         assert "Kittiwake" in blocks(await ask(session))[0]
         await hf.engine.store.erase(session.ref, 1)  # as another process does: this one is not notified
         assert "Kittiwake" not in str(await ask(session))
+
+
+async def test_restarted_process_recalls_the_same_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("recall.postings", "overlays.session_postings"):
+        monkeypatch.setattr(f"holdfast.{module}.RECALL_TOKENS", 1_500)
+    url = f"sqlite:///{tmp_path}/log.db"
+    async with holdfast.open(url) as warm, holdfast.open(url) as cold:
+        session = await warm.session("s")
+        await fill(session, FACT)
+        for day in (20, 70):
+            assert blocks(await ask(session, f"What was said about day number {day} of the log?"))
+        await session.append({"role": "user", "content": f"Which fog was on day number 60? {ASKED}"})
+        sessions = [session, await cold.session("s")]
+        shown = [await one.context("token_window", budget=1000, recall="on") for one in sessions]
+        assert shown[0].messages == shown[1].messages
+        assert "day number 60" in blocks(shown[0].messages)[0]
+        assert "Kittiwake" not in str(shown[0].messages)  # older than what is ranked

@@ -48,8 +48,6 @@ LEAST_TERMS: Final = 3
 """A message with fewer terms is only recalled if it has a word of the current message, a number or a time: "Noted, thanks." says nothing."""
 READ_MORE, MOST_READ = 1.3, 160
 """Messages are read for this multiple of the room, because excerpts may be shorter than expected, and at most this number."""
-MOST_CHARS, MOST_SENTENCES = 20_000, 400
-"""Only this part of a longer message, its beginning, is searched for sentences."""
 _NEAR: Final = (1, -1, 2, -2, 3)
 """Sentences around the best one that an excerpt adds if there is room, by distance."""
 
@@ -165,6 +163,7 @@ def list_wanted(ranked: SessionHits, sent: Sent, plan: Plan) -> list[Row]:
 
 def _iter_wanted(ranked: SessionHits, sent: Sent, plan: Plan) -> Iterator[Row]:
     patience, left = plan.patience, READ_MORE * plan.tokens
+    short = left - _measure_full_room(plan.tokens)
     number = 0
     for hit in ranked.hits:
         if sent.has(hit.row.seq):
@@ -174,7 +173,7 @@ def _iter_wanted(ranked: SessionHits, sent: Sent, plan: Plan) -> Iterator[Row]:
             continue
         if not hit.terms and hit.row.length < LEAST_TERMS and not hit.row.traits & (NUMBERED | TIMED):
             continue
-        form = SHORT[hit.row.role == "user"]
+        form = (FULL if left > short else SHORT)[hit.row.role == "user"]
         left -= FRAME + (hit.row.tokens if hit.row.tokens <= form.whole else form.excerpt)
         yield hit.row
         number += 1
@@ -195,12 +194,12 @@ def choose_excerpts(
         room: maximum tokens, with the frame.
     """
     found: dict[int, Excerpt] = {}
-    used = HEADING
+    used, whole = HEADING, _measure_full_room(room)
     for row in wanted:
         text = texts.get(row.seq)
         if not text:
             continue
-        forms = FULL if used < max(room * WHOLE_SHARE, room - MOST_SHORT) else SHORT
+        forms = FULL if used < whole else SHORT
         for form in (forms[row.role == "user"], _LEAST_FORM):
             item = _make_excerpt(row, text, form, matcher)
             added = [*_find_corrections(item, texts, corrected), item]
@@ -244,34 +243,38 @@ def _join(known: Excerpt | None, item: Excerpt) -> Excerpt:
     return Excerpt(item.seq, spans, known.tokens + item.tokens)
 
 
+def _measure_full_room(room: int) -> float:
+    """Return the tokens of a room that hits fill in their full form."""
+    return max(room * WHOLE_SHARE, room - MOST_SHORT)
+
+
 def _make_excerpt(row: Row, text: str, form: Form, matcher: TermMatcher) -> Excerpt:
     if row.tokens <= form.whole:
         return Excerpt(row.seq, ((0, len(text)),), row.tokens + FRAME // 2)
-    spans = choose_sentences(text, row.tokens, form.excerpt, matcher)
+    spans = choose_sentences(row, text, form.excerpt, matcher)
     size = sum(stop - start for start, stop in spans)
     return Excerpt(row.seq, spans, FRAME + len(spans) + math.ceil(row.tokens * size / len(text)))
 
 
-def choose_sentences(text: str, tokens: int, limit: int, matcher: TermMatcher) -> list[tuple[int, int]]:
+def choose_sentences(row: Row, text: str, limit: int, matcher: TermMatcher) -> list[tuple[int, int]]:
     """Return the position of the sentences that have most in common with the message. The best one is always among them.
 
     Args:
-        text: the text of an entry.
-        tokens: its tokens.
+        row: an entry.
+        text: its text.
         limit: maximum tokens of the sentences, except for the best one.
         matcher: finds the terms of the message.
     """
-    share = tokens / len(text)
-    text = text[:MOST_CHARS]
-    sentences = list(find_sentences(text))[:MOST_SENTENCES]
+    share = row.tokens / len(text)
+    sentences = list(zip(row.sentences[::2], row.sentences[1::2], strict=True))
     if not sentences:
         return [(0, len(text))]
-    scores = matcher.score(text, [stop for _, stop in sentences])
+    scores = matcher.score(text[: sentences[-1][1]], row.sentences[1::2])
     costs = [1 + share * (stop - start) for start, stop in sentences]
-    order = sorted(range(len(scores)), key=lambda at: (-scores[at], at))
-    best = order[0]
+    best = max(range(len(scores)), key=scores.__getitem__)
     chosen, size = {best}, costs[best]
-    good = [at for at in order[1:] if scores[at] > 0.5 * scores[best]]
+    good = [at for at, score in enumerate(scores) if score > 0.5 * scores[best] and at != best]
+    good.sort(key=scores.__getitem__, reverse=True)
     for at in (*good, *(best + step for step in _NEAR)):
         if 0 <= at < len(sentences) and at not in chosen and size + costs[at] <= limit:
             chosen.add(at)

@@ -1,7 +1,7 @@
 """Keep the postings of sessions in the cache of the process, and bring them up to date with the log.
 
 The postings (`holdfast.recall.postings`) are a copy of what the log says, so a prompt does not depend on how they came about. Normally they
-are extended by the few newest entries, which are in memory. After a restart they are made from the log.
+are extended by the few newest entries, which are in memory. After a restart they are made from the newest part of the log.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from holdfast.accounting import run_cpu
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.indexes.documents import extract_words, find_speaker
-from holdfast.limits import SEARCH_INLINE_CHARS
+from holdfast.limits import RECALL_TOKENS, SEARCH_INLINE_CHARS
 from holdfast.overlays.session_cache import CacheItem, TenantCache
 from holdfast.recall.postings import Postings, Row
 from holdfast.stores.base import Store
@@ -49,20 +49,22 @@ class SessionPostings(CacheItem):
             most: maximum number of entries to add; None: all.
         """
         async with self._lock:
-            self.postings.keep_until(session.tail.total)
-            while self.postings.total < session.tail.total and most != 0:
+            end = session.tail.total
+            self.postings.keep_until(end)
+            if not self.postings.can_grow_to(end):
+                await self._rebuild(store, session)
+            while self.postings.total < end and most != 0:
                 entries = await self._read_next(store, session.ref, recent, most or _PAGE)
                 if not entries:
                     return
                 before = entries[0].total - entries[0].tokens
                 if before != self.postings.total:  # the log was edited, or an entry of it was erased
+                    recent = ()
                     self.postings.keep_until(before)
                     if before != self.postings.total:
-                        self.postings = Postings()
-                    recent = ()
+                        await self._rebuild(store, session)
                     continue
-                chars = sum(len(get_recall_text(entry)) for entry in entries)
-                await run_cpu(self._append, entries, long=chars > SEARCH_INLINE_CHARS)
+                await self._append(entries)
                 most = None if most is None else 0
 
     async def _read_next(self, store: Store, ref: SessionRef, recent: Sequence[Entry], most: int) -> Sequence[Entry]:
@@ -71,10 +73,30 @@ class SessionPostings(CacheItem):
             return [entry for entry in recent if entry.seq >= start][:most]
         return await store.entries(ref, start=start, limit=most)
 
-    def _append(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            row = Row(entry.seq, entry.total, entry.tokens, entry.message.role, find_speaker(entry), entry.timestamp)
-            self.postings.append(row, get_recall_text(entry))
+    async def _rebuild(self, store: Store, session: Session) -> None:
+        """Make the postings of the newest entries, as many as are ranked."""
+        self.postings = Postings()
+        newest: list[Entry] = []
+        least = max(0, session.tail.total - RECALL_TOKENS)
+        while not newest or newest[-1].total - newest[-1].tokens > least:
+            stop = newest[-1].seq if newest else None
+            page = await store.entries(session.ref, stop=stop, limit=_PAGE, descending=True)
+            if not page:
+                break
+            newest += page
+        newest.reverse()
+        for start in range(0, len(newest), _PAGE):
+            await self._append(newest[start : start + _PAGE])
+
+    async def _append(self, entries: Sequence[Entry]) -> None:
+        texts = [get_recall_text(entry) for entry in entries]
+
+        def add() -> None:
+            for entry, text in zip(entries, texts, strict=True):
+                speaker, role = find_speaker(entry), entry.message.role
+                self.postings.append(Row(entry.seq, entry.total, entry.tokens, role, speaker, entry.timestamp), text)
+
+        await run_cpu(add, long=sum(map(len, texts)) > SEARCH_INLINE_CHARS)
 
 
 class PostingsCache:

@@ -1,27 +1,31 @@
 """Rank the messages of one session for a question, by an index of the session's own words in memory. Pure functions.
 
 *Postings* say which messages contain a term, and how often. They are extended message by message, and can be read as they were before any
-message. A lookup reads a limited number of postings, those of the rarest terms first, so its time does not grow with the session. The found
-messages are ranked by the search's own ranking (`holdfast.recall.ranking`), in which each episode of the session counts as a session.
+message. A lookup reads a limited number of postings, those of the rarest terms first, and only of the newest messages. So its time does not
+grow with the session, also after a restart. The found messages are ranked by the search's own ranking (`holdfast.recall.ranking`), in which
+each episode of the session counts as a session.
 """
 
 from __future__ import annotations
 
 import heapq
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
 
+from holdfast.limits import RECALL_TOKENS
 from holdfast.recall.base import Candidate, Candidates, Similar
+from holdfast.recall.chunks import find_sentences
 from holdfast.recall.questions import Question
 from holdfast.recall.ranking import Ranking
 from holdfast.recall.scoring import WEIGHTS, compute_rarity
 from holdfast.recall.terms import extract_terms
 
-READ: Final = 4_000
+READ: Final = 1_500
 """Maximum number of postings that a lookup reads."""
 BEST: Final = 50
 """Maximum number of messages that are ranked, in addition to their neighbours. The best by their own words are chosen."""
@@ -31,6 +35,8 @@ PAUSE: Final = 3 * 3_600_000
 """Milliseconds between two messages after which a new episode begins."""
 PLAIN_VARIANTS: Final = 2
 """Number of first variants of a concept that count as the word itself. Later ones are words with a similar meaning."""
+MOST_CHARS, MOST_SENTENCES = 20_000, 400
+"""Only this part of a message, its beginning, is shown as an excerpt."""
 _OFTEN_BITS, _MOST_OFTEN = 8, 255
 """A posting is the place of a message, and in its lowest bits the number of occurrences of the term."""
 ROW_BYTES, TERM_BYTES, POSTING_BYTES = 250, 180, 5
@@ -55,6 +61,8 @@ class Row(msgspec.Struct, frozen=True, gc=False, array_like=True):
     episode: int = 0
     lengths: int = 0
     """Sum of the lengths up to and including this one."""
+    sentences: Sequence[int] = ()
+    """In turn, the first character and the end (exclusive) of each sentence that an excerpt may show."""
 
 
 class SessionHit(NamedTuple):
@@ -70,13 +78,12 @@ class SessionHits(NamedTuple):
     hits: Sequence[SessionHit]
     rarity: Mapping[str, float]
     """The rarity of each term of the question."""
-    words: Sequence[tuple[Sequence[str], float]]
-    """The terms of each word of the question, and the rarity of the word."""
+    words: Sequence[tuple[frozenset[str], float]]
+    """The terms of each word of the question, and the rarity of the word as a share of all words' rarities."""
 
     def measure_coverage(self, hit: SessionHit) -> float:
         """Return the share of the question's words, weighted by rarity, that a message itself contains; 0 to 1."""
-        own = sum(worth for terms, worth in self.words if any(term in hit.terms for term in terms))
-        return own / (sum(worth for _, worth in self.words) or 1.0)
+        return sum([worth for terms, worth in self.words if not terms.isdisjoint(hit.terms)])
 
 
 NOTHING: Final = SessionHits((), {}, ())
@@ -97,8 +104,13 @@ class Postings:
 
     @property
     def total(self) -> int:
-        """Stored tokens of the entries that were added."""
+        """Stored tokens of all live entries up to the newest one that was added."""
         return self.rows[-1].total if self.rows else 0
+
+    def can_grow_to(self, total: int) -> bool:
+        """Return True if no older entries are missing once the newer ones, up to `total` stored tokens, are added."""
+        before = self.rows[0].total - self.rows[0].tokens if self.rows else 0
+        return before <= max(0, total - RECALL_TOKENS) and total - self.total < RECALL_TOKENS
 
     def estimate_bytes(self) -> int:
         """Estimate the memory of the postings in bytes."""
@@ -113,6 +125,7 @@ class Postings:
         """
         before, place = self.rows[-1] if self.rows else None, len(self.rows)
         length = traits = episode = lengths = 0
+        sentences = array("I")
         if before is not None:
             episode, lengths = before.episode + (row.at - before.at > PAUSE), before.lengths
         if text:
@@ -120,10 +133,13 @@ class Postings:
             length, traits = terms.length, terms.traits
             for term, often in terms.counts.items():
                 self._terms.setdefault(term, array("I")).append(place << _OFTEN_BITS | min(often, _MOST_OFTEN))
-            self._size += len(terms.counts)
-        self.rows.append(
-            msgspec.structs.replace(row, length=length, traits=traits, episode=episode, lengths=lengths + length)
+            for span in islice(find_sentences(text, 0, MOST_CHARS), MOST_SENTENCES):
+                sentences.extend(span)
+            self._size += len(terms.counts) + len(sentences)
+        found = msgspec.structs.replace(
+            row, length=length, traits=traits, episode=episode, lengths=lengths + length, sentences=sentences
         )
+        self.rows.append(found)
 
     def keep_until(self, total: int) -> None:
         """Remove the newest entries until the stored tokens of the others are at most `total`."""
@@ -132,6 +148,7 @@ class Postings:
             place -= 1
         if place == len(self.rows):
             return
+        self._size -= sum(len(row.sentences) for row in self.rows[place:])
         del self.rows[place:]
         for term, posting in list(self._terms.items()):
             if posting[-1] >> _OFTEN_BITS >= place:
@@ -149,69 +166,74 @@ class Postings:
             before: only entries with a lower `seq` are ranked.
             similar: similarity of entries to the question, by `seq`; None: entries are ranked by words only.
         """
+        start = bisect_right(self.rows, self.total - RECALL_TOKENS, key=lambda row: row.total)
         stop = bisect_left(self.rows, before, key=lambda row: row.seq)
-        found = self._look_up(question, stop)
+        found = self._look_up(question, start, stop)
         if not found.found and not similar:
             return NOTHING
-        ranking = Ranking(question, found, None if not similar else self._list_similar(similar, stop))
+        ranking = Ranking(question, found, None if not similar else self._list_similar(similar, start, stop))
         missing = ranking.list_missing(BEST // 2)
-        ranking.fill([self._make_candidate(place, {}) for _, place in missing if 0 <= place < stop], missing)
-        rarity = {term: compute_rarity(stop, often) for term, often in found.frequencies.items()}
-        some = ([term for term, _ in concept.variants[:PLAIN_VARIANTS]] for concept in question.concepts)
-        words = [(terms, rarity.get(terms[0], 0.0)) for terms in some]
-        hits = [SessionHit(self.rows[hit.candidate.place], hit.candidate.counts) for hit in ranking.list_hits()]
+        ranking.fill([self._make_candidate(place, start) for _, place in missing if place < stop - start], missing)
+        rarity = {term: compute_rarity(found.documents, often) for term, often in found.frequencies.items()}
+        some = [[term for term, _ in concept.variants[:PLAIN_VARIANTS]] for concept in question.concepts]
+        whole = sum(rarity.get(terms[0], 0.0) for terms in some) or 1.0
+        words = [(frozenset(terms), rarity.get(terms[0], 0.0) / whole) for terms in some]
+        hits = [SessionHit(self.rows[start + hit.candidate.place], hit.candidate.counts) for hit in ranking.list_hits()]
         return SessionHits(hits, rarity, words)
 
-    def _look_up(self, question: Question, stop: int) -> Candidates:
-        often = {term: self._count(term, stop) for term in question.terms}
-        read = list(self._read(sorted(often.items(), key=lambda one: (one[1], one[0]))))
-        length = self.rows[stop - 1].lengths if stop else 0
-        fixed, slope = WEIGHTS.k1 / 2, WEIGHTS.k1 / 2 / max(1.0, length / max(1, stop))
+    def _look_up(self, question: Question, start: int, stop: int) -> Candidates:
+        places = {term: self._find_range(term, start, stop) for term in question.terms}
+        often = {term: last - first for term, (first, last) in places.items()}
+        read = list(self._read(sorted(often, key=lambda term: (often[term], term)), places))
+        rows, documents = self.rows, max(0, stop - start)
+        length = rows[stop - 1].lengths - (rows[start - 1].lengths if start else 0) if documents else 0
+        fixed, slope = WEIGHTS.k1 / 2, WEIGHTS.k1 / 2 / max(1.0, length / max(1, documents))
+        weights = {term: weight for concept in question.concepts for term, weight in concept.variants}
         flat: dict[int, float] = {}
-        counts: dict[int, dict[str, int]] = {}
-        rows = self.rows
+        known = flat.get
         for term, postings in read:
-            rarity = compute_rarity(stop, often[term])
+            weight = weights[term] * compute_rarity(documents, often[term])
             for one in postings:
                 place, count = one >> _OFTEN_BITS, one & _MOST_OFTEN
-                if place in counts:
-                    counts[place][term] = count
-                    flat[place] += rarity * count / (count + fixed + slope * rows[place].length)
-                else:
-                    counts[place] = {term: count}
-                    flat[place] = rarity * count / (count + fixed + slope * rows[place].length)
-        if len(flat) > BEST:
-            best = heapq.nlargest(BEST, flat, key=lambda place: (flat[place], place))
-            near = {place + step for place in best for step in range(-NEAR, NEAR + 1)}
-            counts = {place: counts[place] for place in sorted(near) if place in counts}
-        found = [self._make_candidate(place, counts[place]) for place in sorted(counts)]
-        return Candidates(found, stop, length, often)
+                flat[place] = known(place, 0.0) + weight * count / (count + fixed + slope * rows[place].length)
+        best = heapq.nlargest(BEST, zip(flat.values(), flat, strict=True))
+        near = {place + step for _, place in best for step in range(-NEAR, NEAR + 1)}
+        counts: dict[int, dict[str, int]] = {place: {} for place in sorted(near & flat.keys())}
+        for term, postings in read:
+            for one in postings:
+                if one >> _OFTEN_BITS in counts:
+                    counts[one >> _OFTEN_BITS][term] = one & _MOST_OFTEN
+        found = [self._make_candidate(place - start, start, terms) for place, terms in counts.items()]
+        return Candidates(found, documents, length, often)
 
-    def _count(self, term: str, stop: int) -> int:
-        """Return how many of the first `stop` entries contain a term."""
-        posting = self._terms.get(term)
-        if posting is None:
-            return 0
-        return len(posting) if posting[-1] >> _OFTEN_BITS < stop else bisect_left(posting, stop << _OFTEN_BITS)
+    def _find_range(self, term: str, start: int, stop: int) -> tuple[int, int]:
+        """Return which of a term's postings belong to entries from place `start` to `stop` (exclusive)."""
+        posting = self._terms.get(term, ())
+        first = bisect_left(posting, start << _OFTEN_BITS) if start else 0
+        return first, max(first, bisect_left(posting, stop << _OFTEN_BITS))
 
-    def _read(self, often: Sequence[tuple[str, int]]) -> Iterator[tuple[str, Sequence[int]]]:
+    def _read(self, terms: Sequence[str], places: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, Sequence[int]]]:
         """Yield terms with their postings, `READ` postings at most. Of a term for which too few can be read, yield the newest ones.
 
         Args:
-            often: terms, each with the number of its postings, rarest first.
+            terms: the terms, rarest first.
+            places: which postings of each term may be read.
         """
         left = READ
-        for term, number in often:
-            if number and left:
-                yield term, self._terms[term][max(0, number - left) : number]
-                left -= min(left, number)
+        for term in terms:
+            first, last = places[term]
+            first = max(first, last - left)
+            if first < last:
+                yield term, self._terms[term][first:last]
+                left -= last - first
 
-    def _list_similar(self, similar: Mapping[int, float], stop: int) -> list[Similar]:
+    def _list_similar(self, similar: Mapping[int, float], start: int, stop: int) -> list[Similar]:
         places = ((bisect_left(self.rows, seq, key=lambda row: row.seq), value) for seq, value in similar.items())
-        return [Similar(self._make_candidate(place, {}), value) for place, value in places if place < stop]
+        return [Similar(self._make_candidate(at - start, start), value) for at, value in places if start <= at < stop]
 
-    def _make_candidate(self, place: int, counts: Mapping[str, int]) -> Candidate:
-        row = self.rows[place]
+    def _make_candidate(self, place: int, start: int, counts: Mapping[str, int] = {}) -> Candidate:
+        """Return an entry. Its place is counted from the first entry that is ranked, so it does not depend on how many are in memory."""
+        row = self.rows[start + place]
         return Candidate(
             source=row.episode,
             place=place,

@@ -6,7 +6,6 @@ recalled is read from the log again, so erased or edited text is not. Without ve
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -38,7 +37,6 @@ from holdfast.recall.snippets import TermMatcher
 from holdfast.recall.terms import choose_language, split_words
 from holdfast.search.conversations import rank_session
 from holdfast.search.queries import SearchOptions
-from holdfast.stores.walk import group_ranges
 
 _log: Final = logging.getLogger("holdfast.recall")
 FAILED: Final = "recall: failed"
@@ -48,8 +46,6 @@ _AHEAD: Final = 16
 """Maximum number of entries that a turn analyses although its prompt recalls nothing yet."""
 _AHEAD_SHARE: Final = 4
 """Entries are analysed ahead once the prompt takes 1/`_AHEAD_SHARE` of its budget."""
-_GAP: Final = 4
-"""Maximum distance of two entries that are read together with the entries between them."""
 _VECTORS: Final = 50
 """Number of entries that are looked up by vectors."""
 
@@ -90,9 +86,9 @@ async def _recall(engine: Engine, session: Session, drafted: Draft) -> tuple[Dra
         return drafted, Recollection()
     postings = await engine.postings.load(engine.store, session)
     text = current.message.text[:_MOST_CHARS]
-    question = parse_question(text, now=current.timestamp, everyday=True)
-    ranked = postings.rank(question, current.seq, await _find_similar(engine, session.ref, text))
     asks = is_asking(text)
+    question = parse_question(text, now=current.timestamp, timed=asks, everyday=True)
+    ranked = postings.rank(question, current.seq, await _find_similar(engine, session.ref, text))
     sent = Sent.from_window(drafted.fitted.window)
     plan = plan_recall(ranked, sent, drafted.limit, asks=asks)
     if is_early(drafted, plan) and (stepped := drafted.step_early()) is not None:
@@ -106,7 +102,7 @@ async def _recall(engine: Engine, session: Session, drafted: Draft) -> tuple[Dra
     }
     seqs = {row.seq for row in wanted}
     seqs |= {later.seq for of, pairs in corrected.items() for _, later in pairs if of in seqs}
-    entries = await _read(engine, session.ref, seqs)
+    entries = await _read(engine, session, seqs)
     sees = drafted.request.strategy.view_unit
     said = [one.text for one in window.list_compactions()]
     texts = {
@@ -143,11 +139,13 @@ async def _find_similar(engine: Engine, ref: SessionRef, text: str) -> Mapping[i
     return {seq: 1 / (1 + place) for place, seq in enumerate(seqs)}
 
 
-async def _read(engine: Engine, ref: SessionRef, seqs: AbstractSet[int]) -> dict[int, Entry]:
-    """Return live entries of the log by `seq`. Entries that are close to each other are read together."""
-    ranges = group_ranges(sorted(seqs), gap=_GAP)
-    read = await asyncio.gather(*(engine.store.entries(ref, start=start, stop=stop) for start, stop in ranges))
-    return {entry.seq: entry for entries in read for entry in entries if entry.seq in seqs}
+async def _read(engine: Engine, session: Session, seqs: AbstractSet[int]) -> dict[int, Entry]:
+    """Return live entries of the log by `seq`, with one statement."""
+    ref = session.ref
+    found = await engine.store.entries_at(ref.user_id, [(ref.id, seq) for seq in seqs]) if seqs else {}
+    return {
+        seq: entry for one in found.values() if one.identity == session.identity for seq, entry in one.entries.items()
+    }
 
 
 def _make_item(ref: SessionRef, entry: Entry, spans: tuple[tuple[int, int], ...], score: float) -> RecalledItem:
