@@ -49,7 +49,7 @@ SAME_KIND: Final = 3.0
 POSSIBLE: Final = 5.5
 """Minimum evidence for a possible correction."""
 OTHER_KIND: Final = 4.0
-"""Evidence for a possible correction that is added if both statements have values, but none in common."""
+"""Evidence for a possible correction that is added if both statements have values, but none in common and none of the same kind."""
 NO_VALUE: Final = 2.0
 """Evidence that is subtracted if the statements have no value in common and no differing values of the same kind."""
 FEWEST: Final = 150
@@ -162,7 +162,7 @@ class _Index:
             before = _extract_values(earlier.text)
             evidence = _weigh(topic, same, before, values)
             is_sure = evidence >= self._least
-            if before and values and not is_sure and not same:
+            if before and values and not is_sure and evidence < topic:
                 evidence += OTHER_KIND
             if (found := (is_sure, evidence, position)) >= most:
                 best, most = (earlier, is_sure), found
