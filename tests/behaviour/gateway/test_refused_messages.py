@@ -29,7 +29,7 @@ def refusing(named: str = "", *, says: str = "Invalid image.", status: int = 400
         for at, message in enumerate(body["messages"]):
             if "broken.png" in str(message):
                 content = message["content"]
-                part = content.index(BROKEN) if BROKEN in content else 0
+                part = content.index(BROKEN) if isinstance(content, list) and BROKEN in content else 0
                 error = {"message": says.format(at=at - shift), "code": "invalid_image"}
                 return Reply(status=status, error={"error": {**error, "param": named.format(at=at, part=part) or None}})
         return "fine"
