@@ -66,10 +66,11 @@ class PlacedRequest(NamedTuple):
 
     @property
     def new_id(self) -> str | None:
-        """Id of a session that is created for the request, so that attempts with a key share it, and unplaced ones show it; None: any."""
-        begin = UNPLACED if self.is_unplaced else "sess_"
+        """Id of a session that is created for the request, so that attempts with a key share it, and unplaced ones and their forks show it; None: any."""
+        is_apart = self.is_unplaced or (self.predecessor is not None and is_unplaced(self.predecessor.session.ref))
+        begin = UNPLACED if is_apart else "sess_"
         if self.key is None or not self.key.name:
-            return UNPLACED + uuid.uuid4().hex if self.is_unplaced else None
+            return UNPLACED + uuid.uuid4().hex if is_apart else None
         data = msgspec.json.encode([self.requester.owner, self.key.name])
         return begin + hashlib.blake2b(data, key=b"idempotency", digest_size=16).hexdigest()
 
@@ -180,10 +181,7 @@ async def _place_after(call: Call, request: PlacedRequest, predecessor: Predeces
     check_body(responder, body)
     request.check(responder)
     await check_results(call.hf.store, session, request.incoming, stop=predecessor.seq + 1)
-    new_id = request.new_id
-    if new_id is None and is_unplaced(session.ref):  # a fork of an unplaced session is one, too
-        new_id = UNPLACED + uuid.uuid4().hex
-    return Place(await _fork_after(call.hf, predecessor, new_id), "fork")
+    return Place(await _fork_after(call.hf, predecessor, request.new_id), "fork")
 
 
 async def _fork_after(hf: Holdfast, predecessor: Predecessor, new_id: str | None) -> Session:
