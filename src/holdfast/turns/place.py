@@ -265,7 +265,7 @@ async def find_landing(store: Store, session: Session, trail: Trail, *, whole: b
         return prefix
     if prefix is not None and not prefix.live:  # the live reply may be the part of it that was heard
         heard = await _extend(store, session.ref, trail, _START)
-        return prefix if heard.shared < prefix.shared else heard
+        return await _extend_retired(store, session.ref, trail, prefix) if heard.shared < prefix.shared else heard
     if prefix is not None:
         prefix = await _extend(store, session.ref, trail, prefix)
     shared = prefix.shared if prefix else 0
@@ -336,6 +336,29 @@ async def _extend(store: Store, ref: SessionRef, trail: Trail, landing: Landing)
     return landing
 
 
+async def _extend_retired(store: Store, ref: SessionRef, trail: Trail, landing: Landing) -> Landing:
+    """Return the landing after following a retired branch beyond `landing`, where the client left out media."""
+    for at in trail.list_replies(landing.shared)[: -ANCHORS - 1 : -1]:
+        alias = digest_reply(trail.messages[at])
+        places = await look_up(store, ref.user_id, [alias] if alias else (), alias=True, session=ref)
+        lost = await find_retired(store, ref, trail, at, [one for one in places if not one.live])
+        if lost is not None and await _has_branch(store, ref, trail, lost):
+            return lost
+    return landing
+
+
+async def _has_branch(store: Store, ref: SessionRef, trail: Trail, lost: Landing) -> bool:
+    """Return True if the request has all messages that its client received of the retired branch which ends at a landing."""
+    path, _ = await read_branch(store, ref, lost.seq)
+    sent = trail.messages[: lost.shared]
+    for entry in reversed(path):
+        if entry.message.visible and sent and is_same_message(entry, sent[-1]):
+            sent.pop()
+        elif entry.message.visible and not is_unheard(entry):
+            return False
+    return True
+
+
 async def _find_live(store: Store, ref: SessionRef, marks: Sequence[bytes]) -> Sighting | None:
     """Return the live place of the last of these chained digests that the live path has; None: it has none.
 
@@ -386,7 +409,7 @@ async def _find_anchored(
         retired = [one for one in places if not one.live]
         lost, copied = lost or await find_retired(store, session.ref, trail, at, retired), copied or at
         del marks[places[0].mark :]
-    if run is None and lost is not None:
+    if lost is not None and (run is None or await _has_branch(store, session.ref, trail, lost)):
         return lost
     start = floor if run is None else at + 1
     cut = await _find_cut(store, session, trail, start, most=int(run is not None)) if named else None
