@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import heapq
+import inspect
 import logging
 import random
 import secrets
@@ -145,6 +146,10 @@ def run(seed: int, main: Coroutine[Any, Any, T], *, exact: bool = True) -> T:
             return loop.run_until_complete(main)
         finally:
             left = asyncio.all_tasks(loop)
+            for task in left:
+                coroutine: Any = task.get_coro()
+                if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                    coroutine.close()  # of a process that was killed first; else it warns that it was never awaited
             loop.set_exception_handler(lambda *_: None)
             sys.unraisablehook = lambda _: None
             loop._ready.clear()
