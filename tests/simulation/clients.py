@@ -49,9 +49,10 @@ class Kind:
         return self.sends == "whole" or self.api == "responses"
 
 
-EDITS = ("say", "say", "edit", "regenerate", "abort", "go_back", "double_click", "job")
+EDITS = ("say", "say", "edit", "regenerate", "abort", "go_back", "double_click", "job", "reuse_key")
+PICTURE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
 KINDS = (
-    Kind(name="delta", sends="new", named=True, does=("say", "abort", "double_click"), uses_tools=True),
+    Kind(name="delta", sends="new", named=True, does=("say", "abort", "double_click", "reuse_key"), uses_tools=True),
     Kind(name="nobody's delta", sends="new", named=True, identified=False, does=("say", "abort")),
     Kind(name="devices", sends="new", named=True, devices=2, does=("say", "abort")),
     Kind(name="named whole", named=True, does=EDITS, uses_tools=True),
@@ -96,6 +97,8 @@ class Client:
         """The conversation before it went another way, and the last response then."""
         self._retries = chance.random() < 0.5
         self._keys = chance.random() < 0.4
+        self._answered = ""
+        """A key whose request was answered."""
 
     async def live(self, steps: int) -> None:
         """Take steps, each a message with its answer."""
@@ -116,14 +119,18 @@ class Client:
 
     async def say(self) -> None:
         """Say something new."""
-        await self._ask(self.view, [self._make_message()])
+        await self._ask(self.view, [self._add_picture(self._make_message())])
 
     async def edit(self) -> None:
         """Change an earlier message, and drop what came after it."""
         places = [at for at, one in enumerate(self.view) if one["role"] == "user" and at >= self.kind.named]
         if places:
             self._keep_branch()
-            await self._ask(self.view[: self.chance.choice(places)], [self._make_message()])
+            at, new = self.chance.choice(places), self._make_message()
+            is_answered = at and self.view[at - 1]["role"] == "assistant" and self.view[at + 1 :]
+            if self.kind.name == "named whole" and is_answered and read_text(self.view[at]) in self.world.pictured:
+                self.world.pictured.add(read_text(new))  # it has only the text, so the picture stays
+            await self._ask(self.view[:at], [new])
 
     async def regenerate(self) -> None:
         """Have the last reply made again."""
@@ -166,10 +173,17 @@ class Client:
             await self._attempt(ask, body, key, 0)
         await first
 
+    async def reuse_key(self) -> None:
+        """Send another message with the key of an earlier one, by mistake."""
+        if self._answered and self.view:
+            new, key = [self._make_message()], self._answered
+            await self._attempt(self._make_ask([], new, key), self._make_body([], new), key, 0, refused=True)
+
     async def job(self) -> None:
         """Ask for a title beside the chat."""
-        task = [{"role": "user", "content": f"### Task: Generate a title for {self._make_message()['content']}"}]
+        task = [{"role": "user", "content": f"### Task: Generate it:\n<chat_history>{self._make_message()['content']}"}]
         ask = self._make_ask([], task, None)
+        self.world.unlisted.add(task[0]["content"])
         body = {**self._make_body([], task)}
         body.pop("session_id", None)
         job = asyncio.ensure_future(self._attempt(ask, body, None, 0))
@@ -180,7 +194,17 @@ class Client:
 
     def _make_message(self) -> Row:
         greets = not self.view and self.kind.sends == "whole" and not self.kind.named and self.chance.random() < 0.5
-        return {"role": "user", "content": GREETING[0] if greets else f"[{self.person}.{self.world.count()}] please"}
+        text = GREETING[0] if greets else f"[{self.person}.{self.world.count()}] please"
+        if not (self.kind.named or self.kind.identified or self.kind.api == "messages" or greets):
+            self.world.unlisted.add(text)
+        return {"role": "user", "content": text}
+
+    def _add_picture(self, message: Row) -> Row:
+        is_able = "edit" in self.kind.does and self.kind.identified and self.kind.api == "chat"
+        if not is_able or message["content"] == GREETING[0] or self.chance.random() > 0.3:
+            return message
+        self.world.pictured.add(message["content"])
+        return {**message, "content": [{"type": "text", "text": message["content"]}, PICTURE]}
 
     def _make_key(self) -> str | None:
         return f"key-of-{self.name.replace(' ', '-')}-{self.world.count()}" if self._keys else None
@@ -207,6 +231,8 @@ class Client:
 
     def _make_body(self, base: Sequence[Row], new: Sequence[Row]) -> Row:
         kind, sent = self.kind, [*base, *new]
+        if kind.named and base and base[-1]["role"] == "assistant":  # else the pictures help to find the session
+            sent = [*map(_drop_picture, base), *new]
         if kind.sends == "new":
             sent = list(new)
         elif kind.sends == "last" and len(base) > 4:
@@ -277,9 +303,9 @@ class Client:
         await self._ask(self.view, results)
 
     async def _attempt(
-        self, ask: Ask, body: Row, key: str | None, attempt: int, *, hang_up: int | None = None
+        self, ask: Ask, body: Row, key: str | None, attempt: int, *, hang_up: int | None = None, refused: bool = False
     ) -> Row | None:
-        """Send a request once. Return its reply, with `part` if it broke off; None: there was none."""
+        """Send a request once. Return its reply, with `part` if it broke off; None: there was none, also because it is `refused`."""
         world, troubles = self.world, self.world.misfortunes
         headers = (
             {"x-stainless-retry-count": str(attempt), "x-stainless-timeout": str(int(TIMEOUT))} if self._retries else {}
@@ -302,10 +328,11 @@ class Client:
             world.note(f"{self.name} < lost {answer.status}")
             return None
         world.note(f"{self.name} < {_describe(self.kind.api, answer)}")
-        if answer.status != 200:
+        if answer.status != 200 or refused:
             is_gone = answer.status == 409 and key is not None and b"turn_gone" in answer.body and self.kind.devices > 1
             fails = answer.status >= 500 and world.misfortunes > troubles
-            world.demand(fails or is_gone, f"status: {self.name} is answered {answer.status}: {answer.body!r}")
+            allowed = fails or (answer.status == 422 if refused else is_gone)
+            world.demand(allowed, f"status: {self.name} is answered {answer.status}: {answer.body!r}")
             return None
         return self._take(ask, body, answer, is_whole=_is_whole(answer))
 
@@ -324,12 +351,16 @@ class Client:
             world.demand(
                 ask.told in (None, text), f"two replies for a key: {self.name}: {ask.key}: {ask.told!r}, {text!r}"
             )
-            ask.told = text
+            ask.told, self._answered = text, ask.key
         user = self.person if self.kind.identified else "default"
         sent = [read_text(one) for one in body.get("messages") or body["input"]]
         if self.kind.api != "messages":
             world.acknowledged += [(user, answer.session_id, one) for one in (sent[-1], text) if one]
         return reply
+
+
+def _drop_picture(message: Row) -> Row:
+    return {**message, "content": read_text(message)} if message["role"] == "user" else message
 
 
 def _describe(api: str, answer: Answer) -> str:

@@ -177,6 +177,10 @@ class World:
         """User, session and text of all messages and replies that were acknowledged."""
         self.repeatable: set[str] = set()
         """Texts that a client sent again in a way that means them anew."""
+        self.pictured: set[str] = set()
+        """Texts of messages with a picture. Clients send it only until they have a reply."""
+        self.unlisted: set[str] = set()
+        """Texts that no session in a list may have."""
         self.begun: set[str] = set()
         """Ids that clients gave to sessions which have begun."""
         self.loose: set[str] = set()
@@ -298,6 +302,8 @@ class World:
             (one["role"], text) for one in messages if one["role"] in ("user", "assistant") and (text := read_text(one))
         ]
         self._compare(ask, shown)
+        bare = [one for one in messages if isinstance(one.get("content"), str) and one["content"] in self.pictured]
+        self.demand(not bare, f"picture missing: for {ask.client}: {bare}")
         everything = "\n".join(map(read_text, messages))
         for result in ask.results:  # a result that comes after another turn is told in words
             times = everything.count(result)
@@ -336,9 +342,12 @@ class World:
     async def check_logs(self) -> None:
         """Check all sessions: what was acknowledged is there, once, and only its person's."""
         kept: dict[tuple[str, str], set[str]] = {}
+        listed = {one.id for one in (await self.hf.sessions(limit=1000)).sessions}
         for ref in await self._list_sessions():
             entries = await self.store.entries(ref, retired=True)
             kept[ref.user_id, ref.id] = {entry.message.text for entry in entries}
+            hidden = kept[ref.user_id, ref.id] & self.unlisted if ref.id in listed else ()
+            self.demand(not hidden, f"listed: {ref} has {hidden}")
             people = set(_OWNER.findall(str([entry.message for entry in entries])))
             self.demand(len(people) <= 1, f"words of others: {ref} has words of {people}")
             live = [entry.message.text for entry in entries if entry.retired_by is None]
