@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -166,25 +166,6 @@ async def read_entries_until(
         else:
             start = page[-1].seq + 1
     return found, None
-
-
-def group_ranges(seqs: Iterable[int], *, gap: int = 1) -> list[tuple[int, int]]:
-    """Group the `seq` values of entries into ranges, so that one read per range is enough.
-
-    Args:
-        seqs: the values, ascending.
-        gap: maximum difference between neighbouring values of a range; the entries between them are read as well.
-
-    Returns:
-        First `seq` and exclusive end of each range.
-    """
-    ranges: list[tuple[int, int]] = []
-    for seq in seqs:
-        if ranges and seq < ranges[-1][1] + gap:
-            ranges[-1] = ranges[-1][0], seq + 1
-        else:
-            ranges.append((seq, seq + 1))
-    return ranges
 
 
 async def iterate_log_pages(
