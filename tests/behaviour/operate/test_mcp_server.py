@@ -240,9 +240,9 @@ async def test_calls_of_one_caller_wait_and_more_are_refused(monkeypatch: pytest
             finally:
                 opened.set()
                 answers = await asyncio.gather(*made)
-        refused = [answer.content[0].text for answer in answers if answer.is_error]
+        refused = [str(answer.content[0]) for answer in answers if answer.is_error]
         assert len(refused) == 3
-        assert all(text.startswith("72 calls are running or waiting") for text in refused)
+        assert all("72 calls are running or waiting" in text for text in refused)
 
 
 async def test_unknown_tools_methods_and_resources_are_named() -> None:
