@@ -246,19 +246,3 @@ def test_people_and_tools_leave_each_other_room() -> None:
     found = digest_of(*messages, budget=3_000)
     assert 25 <= sum(f"P-{n} " in found for n in range(60)) <= 50
     assert sum(f"S-{500 + n}" in found for n in range(60)) >= 8
-
-
-@pytest.mark.parametrize("joint", ["; ", ", ", " and ", " "])
-def test_a_long_sentence_is_condensed_in_pieces(joint: str) -> None:
-    """Its places to split may be far apart: the beginning is kept although the text to the first one is too long."""
-    begin = "The code of gate 7 is KELP-77 " + "the tide comes in slowly over the sand " * 9
-    said = f"{begin}{joint}{'the harbour master wrote the number L-9 down ' * 7}."
-    context = holdfast.fit(
-        [user("Find it."), assistant("Yes."), user(said), assistant("Good. " * 300), NOW],
-        budget=165,
-        facts=False,
-        strategy="digest",
-    )
-    (digest,) = (one for one in texts(context.messages) if one.startswith("[Condensed from messages"))
-    assert "KELP-77" in digest
-    assert "L-9" in digest
