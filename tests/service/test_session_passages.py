@@ -16,19 +16,13 @@ FACT = "The boat is called Kittiwake, and her mooring costs 420 a month."
 ASKED = "What does the mooring cost?"
 
 
-async def fill(session: SessionHandle, *facts: str, days: int = 80) -> None:
+async def fill(session: SessionHandle, *facts: str) -> None:
     """Store the facts and then enough text to evict them from a budget of 1,000 tokens."""
     await session.append({"role": "user", "content": "Keep a log of the weather for me, day by day."})
     for fact in facts:
         await session.append([{"role": "user", "content": fact}, {"role": "assistant", "content": "Noted, thanks."}])
-    talk = [("user", f"Day {day}, and what is it like?") for day in range(days)]
-    await session.append(
-        [
-            {"role": role, "content": text}
-            for day, (_, question) in enumerate(talk)
-            for role, text in (("user", question), ("assistant", f"Wind, rain and fog on day number {day} of the log."))
-        ]
-    )
+    said = {"user": "Day {}, and what is it like?", "assistant": "Wind, rain and fog on day number {} of the log."}
+    await session.append([{"role": who, "content": said[who].format(day)} for day in range(80) for who in said])
 
 
 def blocks(messages: Any) -> list[str]:

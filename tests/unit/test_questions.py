@@ -6,10 +6,8 @@ import pytest
 
 from holdfast.recall.questions import parse_question
 
-
-@pytest.mark.parametrize(
-    "text",
-    [
+ASKING = {
+    "asks_number": (
         "How strong are the tablets?",
         "What is our total budget?",
         "And the salary?",
@@ -19,15 +17,8 @@ from holdfast.recall.questions import parse_question
         "Qual é o preço?",
         "学费要多少",
         "家賃はいくらですか",
-    ],
-)
-def test_a_question_about_an_amount_asks_for_a_number(text: str) -> None:
-    assert parse_question(text, now=0).asks_number
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+    ),
+    "asks_time": (
         "At what minute did it begin?",
         "What was the deadline?",
         "Um wie viel Uhr fängt es an?",
@@ -36,10 +27,13 @@ def test_a_question_about_an_amount_asks_for_a_number(text: str) -> None:
         "A que horas começa?",
         "面谈是几点",
         "会議は何時からですか",
-    ],
-)
-def test_a_question_about_a_moment_asks_for_a_time(text: str) -> None:
-    assert parse_question(text, now=0).asks_time
+    ),
+}
+
+
+@pytest.mark.parametrize(("asks", "text"), [(asks, text) for asks, texts in ASKING.items() for text in texts])
+def test_a_question_about_an_amount_or_a_moment_asks_for_it(asks: str, text: str) -> None:
+    assert getattr(parse_question(text, now=0), asks)
 
 
 def test_a_question_about_neither_asks_for_neither() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing import Gate, Reply
 from tests.behaviour.kit import Served, gateway
 
 OPENING = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "re: hi"}]
@@ -59,11 +58,6 @@ async def test_conflicting_or_invalid_match_header_is_refused() -> None:
         for value, body in (("off", {"session_match": "on"}), ("maybe", {})):
             told = await send_without_session(served, MORE, headers={"x-session-match": value}, **body)
             assert (told["error"]["param"], told["error"]["type"]) == ("X-Session-Match", "invalid_request_error")
-
-
-def hold_more(gate: Gate) -> Any:
-    """Answer "more" when the gate opens, and everything else at once."""
-    return lambda body: Reply(text=answer(body), hold=gate if body["messages"][-1] == MORE else None)
 
 
 async def test_empty_message_is_refused() -> None:
