@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import pytest
@@ -189,7 +189,7 @@ async def test_found_write_is_searchable_and_in_the_transcript(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("lost", ["both", "request"])
-async def test_write_of_a_turn_whose_claim_expired_is_found_if_it_was_committed(tmp_path: Path, lost: str) -> None:
+async def test_committed_write_of_an_expired_claim_is_found(tmp_path: Path, lost: Literal["both", "request"]) -> None:
     """Another server has taken the session over, has written to it, and has released its own claim."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
     async with open_lossy(url, clock=clock) as (hf, losses, inner), Holdfast(url, clock=clock, index=None) as other:
