@@ -412,12 +412,14 @@ async def _find_anchored(
     if lost is not None and (run is None or await _has_branch(store, session.ref, trail, lost)):
         return lost
     start = floor if run is None else at + 1
-    cut = await _find_cut(store, session, trail, start, most=int(run is not None)) if named else None
+    cut = await _find_cut(store, session.ref, trail, start, most=int(run is not None)) if named else None
     if isinstance(cut, Landing):
         return cut
     run, at = cut or (run, at)
     if not run and named and copied:  # an edit before this reply retired it, and stored the client's copy of it
-        at, run = copied, await _find_near_end(store, session, trail, copied, is_same_message)
+        page = await store.entries(session.ref, limit=ENTRIES, descending=True)
+        copy = next((one for one in page if is_same_message(one, trail.messages[copied])), None)
+        at, run = copied, await read_run(store, session.ref, trail, copied, copy.seq) if copy else []
     if not run:
         return None
     anchor = trail.make_landing(at + 1, run[0])
@@ -459,27 +461,27 @@ async def find_retired(
 
 
 async def _find_cut(
-    store: Store, session: Session, trail: Trail, start: int, *, most: int
+    store: Store, ref: SessionRef, trail: Trail, start: int, *, most: int
 ) -> tuple[list[Entry], int] | Landing | None:
     """Return the run that ends at a reply near the end of the log of which the request has a part, and the index of this part.
 
     A reply that was cut has no digest that a part of it equals. Parts from index `start` on are compared, and runs of up to `most`
     messages do not count. Return the landing if the reply was retired.
     """
-    for at in trail.list_replies(start)[: -ANCHORS - 1 : -1]:
-        run = await _find_near_end(store, session, trail, at, is_seen_prefix)
-        if len(run) < 2 and (lost := await _find_retired_cut(store, session.ref, trail, at)) is not None:
-            return lost
+    replies = trail.list_replies(start)[: -ANCHORS - 1 : -1]
+    page = await store.entries(ref, limit=ENTRIES, descending=True) if replies else ()
+    whole: Sequence[Entry] = ()
+    for at in replies:
+        seen = next((one for one in page if is_seen_prefix(one, trail.messages[at])), None)
+        run = await read_run(store, ref, trail, at, seen.seq) if seen else []
+        if len(run) < 2:
+            whole = whole or await store.entries(ref, limit=ENTRIES, descending=True, retired=True)
+            cut = [one for one in whole if one.retired_by is not None and is_seen_prefix(one, trail.messages[at])]
+            if (lost := await find_retired(store, ref, trail, at, cut)) is not None:
+                return lost
         if len(run) > most:
             return run, at
     return None
-
-
-async def _find_retired_cut(store: Store, ref: SessionRef, trail: Trail, at: int) -> Landing | None:
-    """Return the landing at a retired reply near the end of the log of which the client has a part; see `find_retired`."""
-    page = await store.entries(ref, limit=ENTRIES, descending=True, retired=True)
-    cut = [entry for entry in page if entry.retired_by is not None and is_seen_prefix(entry, trail.messages[at])]
-    return await find_retired(store, ref, trail, at, cut)
 
 
 async def _read_retired_pair(store: Store, ref: SessionRef, seq: int) -> tuple[Entry | None, Entry | None]:
@@ -494,15 +496,6 @@ async def _read_retired_pair(store: Store, ref: SessionRef, seq: int) -> tuple[E
         store, ref, is_before, keep=only, stop=seq + 1, descending=True, retired=True
     )
     return (found[0] if found else None), before
-
-
-async def _find_near_end(
-    store: Store, session: Session, trail: Trail, at: int, is_same: Callable[[Entry, Message], bool]
-) -> list[Entry]:
-    """Return the run that ends at a message near the end of the log which is the same as the request's one at index `at`; else empty."""
-    page = await store.entries(session.ref, limit=ENTRIES, descending=True)
-    found = next((entry for entry in page if is_same(entry, trail.messages[at])), None)
-    return [] if found is None else await read_run(store, session.ref, trail, at, found.seq)
 
 
 async def _has_more(store: Store, ref: SessionRef, stop: int | None, most: int) -> bool:
