@@ -215,12 +215,11 @@ def choose_excerpts(
 
 def _find_corrections(item: Excerpt, texts: Mapping[int, str], corrected: Corrected) -> list[Excerpt]:
     """Return the corrections of the statements that an excerpt shows, and the corrections of these."""
-    shown = join_spans(texts[item.seq], item.spans)
     found: list[Excerpt] = []
     for one, later in corrected.get(item.seq, ()):
         text = texts.get(later.seq, "")
         said = re.search(r"\s+".join(map(re.escape, later.text.split())), text)
-        if said is not None and one.text in shown:
+        if said is not None and one.text in join_spans(texts[item.seq], item.spans):
             spans = [
                 (start, stop) for start, stop in find_sentences(text) if start < said.end() and stop > said.start()
             ]

@@ -66,7 +66,7 @@ class PlacedRequest(NamedTuple):
 
     @property
     def new_id(self) -> str | None:
-        """Id of a session that is created for the request, so that attempts with a key share it, and unplaced ones and their forks show it; None: any."""
+        """Id of a session that the request creates: attempts with a key share it, and unplaced sessions and their forks show it; None: any."""
         is_apart = self.is_unplaced or (self.predecessor is not None and is_unplaced(self.predecessor.session.ref))
         begin = UNPLACED if is_apart else "sess_"
         if self.key is None or not self.key.name:
