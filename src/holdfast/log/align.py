@@ -40,6 +40,8 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     """Code of the warning for the response: `nothing_in_common`; None: there is none."""
     answer: Entry | None = None
     """The reply that the request gets without a model call; None: a reply is made."""
+    unanswered: tuple[str, ...] = ()
+    """Ids of open calls that no client received. They get no result any more, and the results in `append` are not theirs."""
 
     def with_warning(self, code: str) -> Plan:
         """Return the plan with a warning."""
@@ -90,7 +92,7 @@ def align_delta(last: Sequence[Entry], sent: Sequence[Message]) -> Plan:
         end -= 1
     if not sent:
         return Plan("replayed")
-    return Plan("delta" if last else "new", tuple(sent))
+    return Plan("delta" if last else "new", tuple(sent), unanswered=find_unseen_calls(last, sent))
 
 
 def _is_ending(last: Sequence[Entry], sent: Sequence[Message]) -> bool:
@@ -228,7 +230,8 @@ def align_rest(remainder: LogRemainder, rest: Sequence[Message]) -> Plan:
         # These calls were never answered, and the request does not contain them, so the client never received them.
         return Plan("regenerated", retire_from=remainder.tools[open_from].seq)
     if remainder.visible is None:
-        return Plan("continued" if rest else "replayed", rest, renamed=renamed)
+        unseen = find_unseen_calls(remainder.tools, rest)
+        return Plan("continued" if rest else "replayed", rest, renamed=renamed, unanswered=unseen)
     is_edit = bool(rest) or (remainder.following is not None and remainder.following.kind == "user")
     return Plan("edited" if is_edit else "regenerated", rest, retire_from=_find_reply_start(remainder), renamed=renamed)
 
@@ -346,6 +349,20 @@ def show_to_client(stored: Sequence[Entry]) -> list[tuple[int, Message]]:
             continue
         shown.append((at, message))
     return shown
+
+
+def find_unseen_calls(last: Sequence[Entry], sent: Sequence[Message]) -> tuple[str, ...]:
+    """Return the ids of the open calls at the end of a log if `sent` begins with a result, and no client received the calls.
+
+    This is so if there are calls of the server among them. The client may have received others with the same ids before.
+    """
+    at = next((at for at, entry in reversed([*enumerate(last)]) if entry.kind != "result"), None)
+    if at is None or not sent or sent[0].role != "tool":
+        return ()
+    calls, returned = last[at].message.tool_calls, (last[at].metadata or {}).get("returned")
+    answered = {entry.message.tool_call_id for entry in last[at + 1 :] if entry.unit == last[at].seq}
+    waiting = {number: call.id for number, call in enumerate(calls) if call.id not in answered}
+    return tuple(waiting.values()) if isinstance(returned, list) and waiting.keys() - set(returned) else ()
 
 
 def _find_open_calls(tools: Sequence[Entry], kept: int) -> int:

@@ -22,6 +22,7 @@ from holdfast.context.build import WorkingSet
 from holdfast.context.dialects import Dialect
 from holdfast.context.recalled import Introduction, Recall
 from holdfast.context.settings import RequestSettings
+from holdfast.context.units import NO_RESULT
 from holdfast.domain.artifact import format_versions
 from holdfast.domain.calibration import Learned
 from holdfast.domain.compaction import CompactionOrder
@@ -466,14 +467,15 @@ class Turn:
             own = [_add_mark(one, message, mark) for one, message in zip(own, messages, strict=True)]
         fields = own if agent is None else [{"agent": agent, **one} for one in own]
         entries = await make_entries(messages, fields, timestamp=now)
+        lost = [Message(role="tool", content=NO_RESULT, tool_call_id=one) for one in plan.unanswered] if plan else []
         views = dict([self._view]) if self._view else None
         write = Append(
-            entries=entries,
+            entries=[*await make_entries(lost, [{}] * len(lost), timestamp=now), *entries],
             timestamp=now,
             expect=expect,
             identity=before.identity if before else None,
             retire_from=plan.retire_from if plan else None,
-            key=request.key if opens else key,
+            key=_move_key(request.key, len(lost)) if opens else key,
             state_delta=state_delta,
             calls=calls,
             views=views,

@@ -33,6 +33,7 @@ from holdfast.log.align import (
     begins_with,
     detect_mode,
     drop_known_results,
+    find_unseen_calls,
     is_complete,
     is_cut,
     is_from_user,
@@ -226,7 +227,8 @@ async def _plan(turn: Turn, session: Session) -> tuple[Plan, int | None]:
     history = _has_history(turn)
     plan = await (_plan_history if history else _plan_delta)(turn, session)
     plan = await apply_interruption(turn, session, plan)
-    return plan, session.version if history or plan.retire_from is not None else None
+    depends = history or plan.retire_from is not None or plan.unanswered
+    return plan, session.version if depends else None
 
 
 async def _reconcile_warm(turn: Turn) -> bool:
@@ -258,7 +260,7 @@ async def _read_session(turn: Turn) -> CachedSession:
 
 def _plan_warm_delta(turn: Turn, warm: CachedSession) -> Plan | None:
     incoming = turn.request.incoming
-    if find_unasked_result(warm.session, incoming) is not None:
+    if find_unasked_result(warm.session, incoming) is not None or find_unseen_calls(warm.last, incoming):
         return None
     if turn.follows is not None:
         return Plan("delta", incoming) if warm.session.tail.last_seq == turn.follows else None
@@ -286,13 +288,6 @@ async def _plan_delta(turn: Turn, session: Session) -> Plan:
     store, incoming = turn.engine.store, turn.request.incoming
     if not incoming:
         return Plan("replayed")
-    if incoming[0].role == "tool":
-        stored = await check_results(store, session, incoming)
-        stored = [stored[at] for at, _ in show_to_client(stored)]  # a hidden call may have the same id
-        fresh = drop_known_results(stored, incoming)
-        if not fresh:
-            return _repeat_results(stored, incoming)
-        incoming = fresh
     last: Sequence[Entry] = await store.entries(session.ref, limit=len(incoming) + 1, descending=True)
     is_open = bool(last) and (last[0].kind in ("calls", "result") or is_cut(last[0]))
     if is_open:
@@ -300,7 +295,15 @@ async def _plan_delta(turn: Turn, session: Session) -> Plan:
         start = tools[-1].seq if user is None else user.seq
         before = await store.entries(session.ref, stop=start, limit=len(incoming), descending=True)
         last = [*tools, *([user] if user else ()), *before]
-    return align_delta(last[::-1], incoming)
+    last = last[::-1]
+    if incoming[0].role == "tool":
+        end = session.tail.next_seq if find_unseen_calls(last, incoming) else None
+        stored = await check_results(store, session, incoming, stop=end)
+        fresh = drop_known_results(stored, incoming)
+        if not fresh:
+            return _repeat_results(stored, incoming)
+        incoming = fresh
+    return align_delta(last, incoming)
 
 
 def _repeat_results(stored: Sequence[Entry], sent: Sequence[Message]) -> Plan:
@@ -376,7 +379,8 @@ async def check_results(
         stop: `seq` before which they are written; None: at the end of the log.
 
     Returns:
-        The last messages before them, in order, among which the calls were searched; empty if all of the calls are open.
+        The last messages before them that the client received, in order, among which the calls were searched; empty if all of the calls
+        are open.
 
     Raises:
         InvalidMessage: the call of a result is not among the last `limits.CALL_LOOKBACK` messages.
@@ -386,12 +390,14 @@ async def check_results(
     stored: Sequence[Entry] = ()
     if session.messages:
         stored = await store.entries(session.ref, stop=stop, limit=CALL_LOOKBACK, descending=True)
-    known = {call.id for entry in stored for call in entry.message.tool_calls}
+    stored = stored[::-1]
+    shown = show_to_client(stored)  # a call of the server may have the same id
+    known = {call.id for _, message in shown for call in message.tool_calls}
     known.update(session.tail.open_calls if stop is None else ())
     for message in takewhile(lambda one: one.role == "tool", messages):
         if message.tool_call_id not in known:
             raise make_result_error(message)
-    return stored[::-1]
+    return [stored[at] for at, _ in shown]
 
 
 # -- requests that continue after one message -------------------------------------

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from holdfast.errors import StoreUnavailable
 from holdfast.testing import Gate, Reply
-from tests.behaviour.kit import CLAUDE, Served, apis, assistant, gateway, until, user
+from tests.behaviour.kit import CLAUDE, Served, apis, assistant, gateway, inject, until, user
 from tests.behaviour.kit.placing import Client, Device, holding, logs, prompt, reply_to
 
 Row = dict[str, Any]
@@ -139,22 +141,31 @@ async def test_known_result_after_a_new_one_is_stored_once() -> None:
         assert (await served.chat([second, first | {"content": "other"}], tools=[TOOL]))["status"] == 409
 
 
-async def test_result_of_a_call_that_has_the_id_of_a_call_of_the_server() -> None:
+@pytest.mark.parametrize("fails", [False, True])
+async def test_result_of_a_call_that_has_the_id_of_a_call_of_the_server(fails: bool) -> None:
     """Some providers number the calls of each reply anew, and the client never received the second one."""
 
     def answer(body: Row) -> Any:
         name = {"q": "look", "other": "peek"}.get(body["messages"][-1]["content"])
         return Reply(tool_calls=[{**CALL, "function": {"name": name, "arguments": "{}"}}]) if name else "done"
 
-    async def peek() -> str:
-        """Peek."""
-        return "peeked"
+    with ExitStack() as stack:
 
-    async with gateway(answer, tools=[peek]) as served:
-        (result,) = await ask_for_a_tool(served)
-        await served.chat("other", tools=[TOOL])
-        told = await served.chat([result], tools=[TOOL])
-        assert (told["status"], served.sent["messages"][-1]["content"].count("found")) == (200, 1)
+        async def peek() -> str:
+            """Peek, and let the write of the result fail."""
+            if fails:
+                stack.enter_context(inject("before-commit", StoreUnavailable("no answer")))
+            return "peeked"
+
+        async with gateway(answer, tools=[peek]) as served:
+            (result,) = await ask_for_a_tool(served)
+            assert (await served.chat("other", tools=[TOOL]))["status"] == (503 if fails else 200)
+            for _ in range(2):
+                told = await served.chat([result], tools=[TOOL])
+                assert (told["status"], served.sent["messages"][-1]["content"].count("found")) == (200, 1)
+                assert served.sent["messages"][-1]["role"] == "user"
+            told = await served.chat([result | {"tool_call_id": "c2"}], tools=[TOOL])
+            assert told["status"] == 400
 
 
 async def test_results_whose_reply_failed_do_not_get_the_reply_to_a_later_question() -> None:
