@@ -144,10 +144,11 @@ class Record(msgspec.Struct, frozen=True):
     state: dict[str, Any]
 
 
-async def read_record(store: Store) -> Record:
-    """Return what is stored in the session `s`."""
+async def read_record(store: Store, *, live: bool = False) -> Record:
+    """Return what is stored in the session `s`; with `live` only its live path, and the notes."""
     session = await store.get(REF)
-    entries = await store.entries(REF, retired=True)
+    stored = await store.entries(REF, retired=True)
+    entries = [entry for entry in stored if not live or entry.is_note or entry.retired_by is None]
     usage = session.usage
     assert usage.calls == len(await store.calls(REF))
     state = {key: value for key, value in session.state.items() if value is not None}
