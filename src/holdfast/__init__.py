@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from holdfast.secrets.rules import Pattern
     from holdfast.server.run import serve_file as serve
     from holdfast.sessions.carry_over import CarryOver
+    from holdfast.sessions.contexts import Context
     from holdfast.sessions.fit import fit
     from holdfast.sessions.handle import SessionHandle
-    from holdfast.sessions.preview_objects import Context
     from holdfast.sessions.records import Records
     from holdfast.tools.context import ToolContext
     from holdfast.tools.functions import tool_from
@@ -100,7 +100,7 @@ _HOMES = {
     "AnthropicModel": "holdfast.models.anthropic",
     "Budget": "holdfast.domain.budget",
     "CarryOver": "holdfast.sessions.carry_over",
-    "Context": "holdfast.sessions.preview_objects",
+    "Context": "holdfast.sessions.contexts",
     "DeleteRecord": "holdfast.domain.record",
     "EndedSession": "holdfast.hooks",
     "Guard": "holdfast.secrets.guard",

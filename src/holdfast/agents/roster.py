@@ -173,8 +173,11 @@ class Roster:
         if strategy is None and budget is None and recall is None:
             return responder
         given = {"strategy": strategy, "budget": budget, "recall": recall}
-        changed = {name: value for name, value in given.items() if value is not None}
-        return self.with_context(responder, parse(changed, where="", base=responder.context)) if changed else responder
+        return self.with_options(responder, {name: value for name, value in given.items() if value is not None})
+
+    def with_options(self, responder: Responder, options: Mapping[str, Any]) -> Responder:
+        """Return a copy of the responder with some options of its strategy changed. Raises `InvalidRequest` if one is not valid."""
+        return self.with_context(responder, parse(options, where="", base=responder.context)) if options else responder
 
     def with_request_settings(self, responder: Responder, settings: RequestSettings) -> Responder:
         """Return a copy of the responder with the settings of a request."""

@@ -18,8 +18,6 @@ from holdfast.cli.prompt_bar import (
     format_marks_legend,
     get_label,
     is_output_terminal,
-    mark_message,
-    mark_run,
     read_prompt,
 )
 from holdfast.cli.session_text import format_message, format_role
@@ -31,7 +29,8 @@ if TYPE_CHECKING:
     from holdfast.domain.fact_choices import Choice
     from holdfast.holdfast import Holdfast
     from holdfast.sessions.explanation import Explanation, RemedyKind
-    from holdfast.sessions.prompt_views import PromptMessage, PromptView
+    from holdfast.sessions.prompt_sections import PromptMessage
+    from holdfast.sessions.prompt_views import PromptView
 
 strategy_option = click.option("--strategy", metavar="NAME", help="Strategy of the prompt.  [default: the session's]")
 budget_option = click.option(
@@ -68,62 +67,37 @@ def explain(
 
     --strategy and --budget show the prompt that another strategy or budget would give. No model is called.
     """
-    from holdfast.sessions.explanation import format_explanation
+    from holdfast.sessions.explanation import iter_lines
 
     draws = is_output_terminal() and not call.as_json
 
     async def do(hf: Holdfast) -> tuple[Explanation, PromptView | None]:
-        from holdfast.sessions.prompt_views import NEXT, PromptQuery
-
         session = await find_session(hf, session_id, user)
-        explanation = await hf.handle(session, agent=agent, model=model).explain(**query)
+        handle, turn = hf.handle(session, agent=agent, model=model), query["turn"]
+        explanation = await handle.explain(**query)
         if not draws:
             return explanation, None
-        wanted = PromptQuery(
-            id=NEXT if query["turn"] is None else str(query["turn"]),
-            strategy=query["strategy"],
-            budget=query["budget"],
-            other=agent is not None or model is not None,
-        )
-        return explanation, await read_prompt(hf, session, wanted, agent=agent, model=model)
+        call_id = "next" if turn is None else str(turn)
+        return explanation, await read_prompt(handle, call_id, strategy=query["strategy"], budget=query["budget"])
 
     explanation, view = call.run(do, with_agents=True, index_read_only=True)
-    commands = _make_commands(call, session_id, user)
+    lines = [*iter_lines(explanation, _make_commands(call, session_id, user))]
+    text: list[Any] = [sanitize("\n".join(line for _, line in lines))]
     if draws:
-        _draw(explanation, view, commands)
         text = []
-    else:
-        text = [sanitize(format_explanation(explanation, commands))]
+        _draw(lines, view)
     if query["text"] is not None and not explanation.messages:
         text.append(Note("No message contains that text."))
     return Output(explanation, text)
 
 
-def _draw(explanation: Explanation, view: PromptView | None, commands: Mapping[RemedyKind, str]) -> None:
+def _draw(lines: Sequence[tuple[str, str]], view: PromptView | None) -> None:
     """Print an explanation with the bar of the prompt, and a mark before each message or range of messages."""
-    from holdfast.context.explain import format_table
-    from holdfast.sessions.explanation import format_end, format_head
-    from holdfast.sessions.explanation import format_message as format_explained
-
-    for line in format_head(explanation):
-        click.echo(sanitize(line))
     if view is not None:
-        click.echo()
         draw_sections(view)
     click.echo(f"\n{format_marks_legend()}\n")
-    runs = explanation.decisions
-    if runs:
-        rows = list(format_table(explanation.overhead, runs))
-        marks = [format_mark("whole")] * (len(rows) - len(runs)) + [mark_run(run) for run in runs]
-        for mark, row in zip(marks, rows, strict=True):
-            click.echo(f"{mark} {sanitize(row[2:])}")
-    for at, message in enumerate(explanation.messages):
-        first, *rest = format_explained(message, commands)
-        click.echo(f"{chr(10) * bool(at)}{mark_message(message.state, message.decision)} {sanitize(first)}")
-        for line in rest:
-            click.echo(f"  {sanitize(line)}")
-    for line in format_end(explanation):
-        click.echo(sanitize(line))
+    for state, line in lines:
+        click.echo(f"{format_mark(state)} {sanitize(line.removeprefix('  '))}" if state else sanitize(line))
 
 
 def _make_commands(call: Call, session_id: str, user: str | None) -> Mapping[RemedyKind, str]:
@@ -250,12 +224,8 @@ def prompt(
     """
 
     async def do(hf: Holdfast) -> PromptView:
-        from holdfast.sessions.prompt_views import PromptQuery, view_prompt
-
         session = await find_session(hf, session_id, user)
-        handle = hf.handle(session, agent=agent, model=model)
-        wanted = PromptQuery(id=call_id, other=agent is not None or model is not None, **query)
-        return await view_prompt(hf.engine, handle.ref, handle.responder, wanted)
+        return await hf.handle(session, agent=agent, model=model).prompt(call_id, **query)
 
     view = call.run(do, with_agents=True, index_read_only=True)
     notes = [f"This is not exactly the prompt that was sent: {note}." for note in view.differences]

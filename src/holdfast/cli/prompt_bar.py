@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from holdfast.context.explain import Run
     from holdfast.context.presence import Excerpt, State
     from holdfast.domain.session import Entry, Session
     from holdfast.holdfast import Holdfast
+    from holdfast.sessions.handle import SessionHandle
     from holdfast.sessions.prompt_sections import PromptSection
-    from holdfast.sessions.prompt_views import PromptQuery, PromptView
+    from holdfast.sessions.prompt_views import PromptView
 
 
 class _Style(NamedTuple):
@@ -63,14 +63,6 @@ _MARKS: Final[Mapping[str, tuple[str, str, str, dict[str, Any]]]] = {
 }
 """For each state of a message: its mark, its mark in ASCII, the words for it, and the style."""
 _SYMBOLS: Final = "".join(symbol for symbol, *_ in _MARKS.values())
-_OF_DECISIONS: Final = {
-    "kept": "whole",
-    "pinned": "whole",
-    "anchored": "whole",
-    "cut": "part",
-    "cleared": "part",
-    "compacted": "part",
-}
 REST_SHARE: Final = 0.4
 """Share of the bar for free space and reserves, if they are larger than the prompt."""
 LEAST_ADDED: Final = 10
@@ -80,15 +72,10 @@ SHOWN_EXCERPTS: Final = 3
 _EXCERPT_CHARACTERS: Final = 60
 
 
-async def read_prompt(
-    hf: Holdfast, session: Session, query: PromptQuery, *, agent: str | None = None, model: str | None = None
-) -> PromptView | None:
+async def read_prompt(handle: SessionHandle, call_id: str, **query: Any) -> PromptView | None:
     """Return a prompt to draw. Return None if it is not known, for example because the configuration does not have the agent."""
-    from holdfast.sessions.prompt_views import view_prompt
-
     try:
-        handle = hf.handle(session, agent=agent, model=model)
-        return await view_prompt(hf.engine, handle.ref, handle.responder, query)
+        return await handle.prompt(call_id, **query)
     except HoldfastError:
         return None
 
@@ -96,13 +83,15 @@ async def read_prompt(
 async def read_last_prompt(hf: Holdfast, session: Session, entries: Sequence[Entry]) -> PromptView | None:
     """Return the last prompt that was sent or, if its sections are not known, the next one, with marks for `entries`."""
     from holdfast.limits import PROMPT_LOG
-    from holdfast.sessions.prompt_views import NEXT, PromptQuery
 
     marked = entries[-PROMPT_LOG:]
     log: dict[str, Any] = {"log_after": marked[0].seq - 1, "log_limit": PROMPT_LOG} if marked else {}
     calls = await hf.store.calls(session.ref, limit=1)
-    for name in (*(str(call.turn_id) for call in calls), NEXT):
-        view = await read_prompt(hf, session, PromptQuery(id=name, **log))
+    for name in (*(str(call.turn_id) for call in calls), "next"):
+        try:
+            view = await read_prompt(hf.handle(session), name, **log)
+        except HoldfastError:  # the configuration does not have the session's agent
+            return None
         if view is not None and view.total_tokens:  # a record of a call without usage does not know the size
             return view
     return None
@@ -134,11 +123,6 @@ def format_mark(state: str) -> str:
 def mark_message(state: State, decision: str) -> str:
     """Return the mark of a message whose presence in the prompt is known."""
     return format_mark("later" if decision == "later" else state)
-
-
-def mark_run(run: Run) -> str:
-    """Return the mark of messages of which only the decision is known. Some words of a replaced message may be in the prompt."""
-    return format_mark(_OF_DECISIONS.get(run.decision, "no"))
 
 
 def format_marks_legend() -> str:

@@ -16,7 +16,7 @@ from holdfast.numbers import format_count
 if TYPE_CHECKING:
     from holdfast.domain.messages import Message
     from holdfast.domain.session import Entry, Session, StoredCompaction
-    from holdfast.sessions.prompt_views import MessageMark
+    from holdfast.sessions.explanation import MessageMark
 
 MAX_CHARACTERS = 600
 """Maximum characters of a text that are shown without --full."""

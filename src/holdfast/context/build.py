@@ -12,7 +12,7 @@ import msgspec
 from holdfast.context import explain
 from holdfast.context.cut import MIN_CUT
 from holdfast.context.dialects import Dialect
-from holdfast.context.explain import CompactionSize, Run, describe_prefix, find_break
+from holdfast.context.explain import Build, Run, find_break
 from holdfast.context.fitting import RESERVE, adapt_messages, is_added
 from holdfast.context.parts import PromptRecord, SentMessage, ShownPrompt, encode_record, list_block
 from holdfast.context.recalled import (
@@ -72,10 +72,6 @@ class Overhead(int):
         made = cls(base + system + tools + introduction)
         made.system, made.tools, made.introduction = system, tools, introduction
         return made
-
-    def to_wire(self, recalled: int) -> dict[str, int]:
-        """Return the parts as the API shows them, together with the `recalled` tokens of the recalled block."""
-        return {"system": self.system, "tools": self.tools, "introduction": self.introduction, "recalled": recalled}
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -341,7 +337,7 @@ class WorkingSet:
             recalled=explain.truncate_ids(self.recalled.ids) if self.recalled else (),
             recalled_tokens=self.recalled_tokens,
             missed=request.recall.missed,
-            known=explain.truncate_ids(self._list_known_ids()) if request.introduction else (),
+            known=explain.truncate_ids(request.introduction.ids) if request.introduction else (),
             recalled_at=recalled_at,
             leading=tuple(front.parts),
             block=block,
@@ -421,32 +417,12 @@ class WorkingSet:
         """Return the total tokens of each kind of decision, for example `kept` and `evicted`."""
         return explain.sum_decisions(self.record)
 
-    def explain(self) -> dict[str, Any]:
-        """Return the explanation that the API shows: strategy, budget, frontier, compactions, common prefix with the previous prompt."""
-        recalled = self.describe_recalled()
-        return {
-            "strategy": explain.describe_strategy(self.request.strategy),
-            "budget": self._describe_budget(),
-            "overhead": self.overhead.to_wire(self.recalled_tokens),
-            **({"recalled": recalled} if recalled else {}),
-            "frontier": self.record.frontier,
-            "compactions": [one.to_wire() for one in self.list_compactions()],
-            "prefix": describe_prefix(self.prefix, self.broken),
-            "hash": self.hash,
-        }
-
-    def list_compactions(self) -> list[CompactionSize]:
-        """Return the compactions in the prompt, with the size of what they replace."""
-        return explain.measure_compactions(self.record, self.list_decisions())
-
-    def describe_recalled(self) -> dict[str, Any]:
-        """Return what was recalled, as the API shows it: ids, tokens, reasons why items may be missing, and ids of the introduction."""
-        ids = self.recalled.ids if self.recalled else ()
-        return explain.describe_recalled(ids, self.recalled_tokens, self.request.recall.missed, self._list_known_ids())
-
-    def _list_known_ids(self) -> tuple[str, ...]:
-        """Return the ids of the memories in the session's introduction."""
-        return self.request.introduction.ids if self.request.introduction else ()
+    def explain(self) -> Build:
+        """Return how the prompt was built, with all options of the strategy and the calculation of the budget."""
+        strategy = explain.describe_strategy(self.request.strategy)
+        return explain.describe_build(
+            self.record, self.hash, self.prefix, self.broken, strategy=strategy, budget=self._describe_budget()
+        )
 
     def describe_count(self, provider: int | None = None) -> MeasuredCount:
         """Return the token count of the whole prompt, and its accuracy.

@@ -11,12 +11,13 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from holdfast.context.parts import Part, PromptRecord
 from holdfast.context.prefix_diff import Prefix
 from holdfast.context.settings import CLEARING, STRATEGIES
 from holdfast.context.strategies import Strategy
-from holdfast.domain.objects import Count
+from holdfast.domain.objects import Answer, Count, JsonObject
 
 DecisionKind = Literal["kept", "pinned", "anchored", "cut", "cleared", "compacted", "evicted", "refused"]
 Cause = Literal[
@@ -107,23 +108,19 @@ class Run(msgspec.Struct, frozen=True, gc=False, rename={"first": "from", "last"
     cause: Cause
     """Reason of the decision, as a word for programs."""
 
+    @property
+    def state(self) -> Literal["whole", "part", "no"]:
+        """How much of the entries the prompt contains. A compaction counts as a part, although it may leave out some of them."""
+        if self.decision in ("kept", "pinned", "anchored"):
+            return "whole"
+        return "part" if self.decision in ("cut", "cleared", "compacted") else "no"
+
     def __str__(self) -> str:
         place = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
         return _format_row(place, self.decision, self.tokens, self.reason)
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the run as the API shows it."""
-        return {
-            "from": self.first,
-            "to": self.last,
-            "decision": self.decision,
-            "reason": self.reason,
-            "tokens": self.tokens,
-            "cause": self.cause,
-        }
 
-
-class CompactionSize(msgspec.Struct, frozen=True, gc=False):
+class CompactionSize(msgspec.Struct, frozen=True, gc=False, rename={"first": "from", "last": "to"}):
     """The size of a compaction in a prompt, and of the messages that it replaces."""
 
     kind: str
@@ -138,25 +135,83 @@ class CompactionSize(msgspec.Struct, frozen=True, gc=False):
         sizes = f"{self.source_tokens:,} tokens in {self.tokens:,}"
         return f"{self.kind} of messages {self.first} to {self.last}: {sizes}"
 
-    def to_wire(self) -> dict[str, Any]:
-        """Return the sizes as the API shows them."""
-        fields = msgspec.structs.asdict(self)
-        return {"kind": fields.pop("kind"), "from": fields.pop("first"), "to": fields.pop("last"), **fields}
-
 
 RECALLED_BYTES = 4096
 """Maximum number of bytes (UTF-8) of the ids of recalled items in a record."""
 
 
-def format_table(overhead: Mapping[str, int], runs: Sequence[Run]) -> Iterator[str]:
-    """Yield one line for each part of a prompt before the conversation, and for each run of messages.
+class Overhead(Answer):
+    """Tokens of the prompt that are not part of the conversation."""
 
-    Args:
-        overhead: tokens in addition to the conversation, as `Overhead.to_wire` returns them.
-        runs: the decisions about the messages.
-    """
+    system: Count
+    """Tokens of the system prompt."""
+    tools: Count
+    """Tokens of the tools' schemas."""
+    introduction: Count
+    """Tokens of promoted memories that introduce the session."""
+    recalled: Count
+    """Tokens of the recalled block."""
+
+    @classmethod
+    def from_record(cls, record: PromptRecord) -> Overhead:
+        """Return the tokens of a prompt."""
+        return cls(*record.overhead[:3], record.recalled_tokens)
+
+
+class Recalled(Answer, kw_only=True):
+    """Messages and memories that were recalled into this prompt. The recalled block is in the prompt only, not in the log."""
+
+    ids: Sequence[str] | UnsetType = UNSET
+    """Ids of the recalled items: `session#seq` for messages, and ids of memories."""
+    tokens: Count | UnsetType = UNSET
+    """Tokens of the recalled block."""
+    missed: Sequence[str] | UnsetType = UNSET
+    """Reasons why some messages or memories were not searched, or not recalled."""
+    known: Sequence[str] | UnsetType = UNSET
+    """Ids of the memories that introduce the session."""
+
+    @classmethod
+    def from_record(cls, record: PromptRecord) -> Recalled | UnsetType:
+        """Return what a prompt recalls; UNSET if there is nothing to say."""
+        if not (record.recalled or record.missed or record.known):
+            return UNSET
+        return cls(
+            ids=record.recalled or UNSET,
+            tokens=record.recalled_tokens if record.recalled else UNSET,
+            missed=record.missed or UNSET,
+            known=record.known or UNSET,
+        )
+
+
+class Build(Answer, kw_only=True):
+    """Details about how a prompt was built."""
+
+    strategy: JsonObject
+    """`strategy` and its options, including defaults. A request with these fields builds the same prompt."""
+    budget: JsonObject
+    """Token budget: how the model's context window is divided, the tokens for the conversation, the tokens used, and how they were
+    counted."""
+    overhead: Overhead
+    recalled: Recalled | UnsetType = UNSET
+    not_sent: str | UnsetType = UNSET
+    """With `at_turn`, if no prompt of the turn is recorded: the reason. The messages are what the settings would give."""
+    frontier: Count
+    """Number (`seq`) of the first entry that is sent because it is recent. Older entries can be left out or summarized."""
+    compactions: list[CompactionSize]
+    prefix: JsonObject
+    """Comparison with the previous prompt. `messages`: number of messages at the beginning that are equal; `before`: number of messages in
+    the previous prompt; `whole`: true if these two are equal; `broken`: the first message that differs, with its seq and the reason."""
+    hash: str
+    """Hash of the prompt; same as `Context.hash`."""
+    summaries: JsonObject | UnsetType = UNSET
+    """For the strategy `summary_buffer`: `live`, the id of the summary in use, and `failed`, a failed attempt with `error`, `attempts`
+    and `retry_at`."""
+
+
+def format_table(overhead: Overhead, runs: Sequence[Run]) -> Iterator[str]:
+    """Yield one line for each part of a prompt before the conversation, and for each run of messages."""
     for name in ("system", "tools", "introduction"):
-        if tokens := overhead.get(name, 0):
+        if tokens := getattr(overhead, name):
             yield f"  {_format_row(name, 'sent', tokens, 'not part of the conversation and its budget')}"
     yield from (f"  {run}" for run in runs)
 
@@ -180,32 +235,6 @@ def describe_strategy(strategy: Strategy) -> dict[str, Any]:
     return shown | ({"max_history_turns": strategy.history} if strategy.history else {})
 
 
-def describe_recalled(
-    ids: Sequence[str], tokens: int, missed: Sequence[str], known: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return what a prompt recalls, as the API shows it. Fields without a value are left out.
-
-    Args:
-        ids: ids of the recalled items.
-        tokens: tokens of the recalled block.
-        missed: reasons why items may be missing.
-        known: ids of the memories in the session's introduction.
-    """
-    shown: dict[str, Any] = {"ids": [*ids], "tokens": tokens} if ids else {}
-    return shown | ({"missed": [*missed]} if missed else {}) | ({"known": [*known]} if known else {})
-
-
-def describe_recorded(record: PromptRecord) -> dict[str, Any]:
-    """Return what a recorded prompt recalls, as the API shows it."""
-    return describe_recalled(record.recalled, record.recalled_tokens, record.missed, record.known)
-
-
-def describe_overhead(record: PromptRecord) -> dict[str, int]:
-    """Return the tokens of a prompt that are not part of the conversation, as the API shows them."""
-    system, tools, introduction, _ = record.overhead
-    return {"system": system, "tools": tools, "introduction": introduction, "recalled": record.recalled_tokens}
-
-
 def truncate_ids(ids: Sequence[str]) -> tuple[str, ...]:
     """Return as many of the first `ids` as fit into `RECALLED_BYTES`."""
     kept, room = list[str](), RECALLED_BYTES
@@ -220,28 +249,15 @@ def truncate_ids(ids: Sequence[str]) -> tuple[str, ...]:
 # -- decisions ----------------------------------------------------------------
 
 
-def measure_compactions(record: PromptRecord, runs: Sequence[Run]) -> list[CompactionSize]:
-    """Return the size of each compaction in a prompt, and of the messages that it replaces.
-
-    Args:
-        record: the record of the prompt.
-        runs: the result of `list_decisions` for the prompt.
-    """
-    return [
-        CompactionSize(
-            part.kind,
-            part.first,
-            part.last,
-            part.tokens,
-            sum(
-                run.tokens
-                for run in runs
-                if run.decision == "compacted" and part.first <= run.last and run.first <= part.last
-            ),
-        )
-        for part in record.parts
-        if part.kind in ("facts", "summary", "digest")
-    ]
+def measure_compactions(record: PromptRecord) -> list[CompactionSize]:
+    """Return the size of each compaction in a prompt, and of the messages that it replaces."""
+    runs = [run for run in list_decisions(record) if run.decision == "compacted"]
+    found = []
+    for part in record.parts:
+        if part.kind in ("facts", "summary", "digest"):
+            replaced = sum(run.tokens for run in runs if part.first <= run.last and run.first <= part.last)
+            found.append(CompactionSize(part.kind, part.first, part.last, part.tokens, replaced))
+    return found
 
 
 def sum_decisions(record: PromptRecord) -> dict[str, int]:
@@ -454,19 +470,19 @@ def _list_older(record: PromptRecord) -> list[tuple[str, int, int, tuple[int, ..
     return [(part.kind, part.first, part.last, part.texts) for part in older]
 
 
-class PrefixBreak(NamedTuple):
-    """The first difference between a prompt and the previous one."""
+class CacheBreak(msgspec.Struct, frozen=True, gc=False):
+    """The first message at which a prompt differs from the one before, so that a provider's cache cannot reuse it."""
 
     message: int
-    """Index of the first message that differs."""
+    """Index of the message in the prompt."""
     seq: int | None
-    """`seq` of the entry of that message. None if the message is a system message or a compaction, or if the prompt has no message there."""
+    """`seq` of its log entry; null if it has none, or if the prompt has no message there."""
     why: str
     change: PrefixChange
-    """The reason, of which `why` is the wording."""
+    """The same for programs."""
 
 
-def find_break(prefix: Prefix, before: PromptRecord | None, now: PromptRecord) -> PrefixBreak | None:
+def find_break(prefix: Prefix, before: PromptRecord | None, now: PromptRecord) -> CacheBreak | None:
     """Return the first difference from the previous prompt, with its reason.
 
     Return None if the prompt begins with the previous one, or if the previous prompt is not known.
@@ -485,12 +501,46 @@ def find_break(prefix: Prefix, before: PromptRecord | None, now: PromptRecord) -
         change = PrefixChange("system")
     else:
         change = find_change(before, now)
-    return PrefixBreak(at, seqs[at] if at < len(seqs) else None, str(change), change)
+    return CacheBreak(at, seqs[at] if at < len(seqs) else None, str(change), change)
 
 
-def describe_prefix(found: Prefix, broke: PrefixBreak | None) -> dict[str, Any]:
-    """Return the common prefix with the previous prompt as the API shows it. `whole` is null if the previous prompt is not known."""
-    known = found.before is not None
-    shown = {"messages": found.messages, "before": found.before, "whole": found.whole if known else None}
-    broken = {"message": broke.message, "seq": broke.seq, "why": broke.why} if broke else None
-    return {**shown, "broken": broken}
+def describe_build(
+    record: PromptRecord,
+    hashed: str,
+    prefix: Prefix,
+    broken: CacheBreak | None,
+    *,
+    strategy: JsonObject | None = None,
+    budget: JsonObject | None = None,
+) -> Build:
+    """Return how a prompt was built.
+
+    Args:
+        record: the record of the prompt.
+        hashed: hash of the prompt.
+        prefix: the common prefix with the previous prompt.
+        broken: where the prefix ends; None: the prompt begins with the previous one, or that is not known.
+        strategy: the strategy with all its options; None: with those that were set.
+        budget: the calculation of the budget; None: the figures in the record.
+    """
+    recorded = {
+        "input": record.input_budget,
+        "system_and_tools": sum(record.overhead),
+        "conversation": record.limit,
+        "used": record.tokens,
+    }
+    return Build(
+        strategy=strategy or {"strategy": record.strategy, **record.options},
+        budget=budget or recorded,
+        overhead=Overhead.from_record(record),
+        recalled=Recalled.from_record(record),
+        frontier=record.frontier,
+        compactions=measure_compactions(record),
+        prefix={
+            "messages": prefix.messages,
+            "before": prefix.before,
+            "whole": None if prefix.before is None else prefix.whole,
+            "broken": broken,
+        },
+        hash=hashed,
+    )

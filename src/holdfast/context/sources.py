@@ -27,7 +27,7 @@ class MessageSource(msgspec.Struct, frozen=True, gc=False):
     """The source of one message of a working set."""
 
     kind: SourceKind
-    seqs: Sequence[int] = ()
+    seqs: tuple[int, ...] = ()
     """`seq` of the entries that the message comes from, in order. For `facts`, `summary` and `digest`: the range of entries
     that the message replaces. For `recalled`: the entries of this session only."""
     verbatim: bool = False
@@ -44,7 +44,7 @@ def list_message_sources(prompt: ShownPrompt) -> list[MessageSource]:
             quoted = [text.first for text in prompt.list_lines(part) if text.source is None and text.first >= 0]
             sources.append(MessageSource("recalled", tuple(dict.fromkeys(quoted))))
         else:
-            seqs = range(part.first, part.last + 1) if part.first >= 0 else ()
+            seqs = tuple(range(part.first, part.last + 1)) if part.first >= 0 else ()
             sources.append(MessageSource(part.kind, seqs))  # type: ignore[arg-type]
     return sources
 

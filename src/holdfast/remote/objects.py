@@ -17,7 +17,6 @@ from holdfast.memory.lookup import Recalled, RecalledMemories
 from holdfast.memory.memories import Remembered
 from holdfast.search.queries import SearchHit, SearchResults
 from holdfast.sessions.interruption import Interruption
-from holdfast.sessions.preview_objects import Context
 from holdfast.sessions.speech import SpeechResult
 from holdfast.sessions.transfer import ImportResult
 from holdfast.stores.log import Appended
@@ -158,15 +157,6 @@ def to_import(data: Mapping[str, Any]) -> ImportResult:
 # -- prompts -------------------------------------------------------------------------
 
 
-def _to_sources(data: Any) -> list[MessageSource]:
-    return [MessageSource(one["kind"], tuple(one["seqs"]), one["verbatim"]) for one in data]
-
-
-def to_context(data: Mapping[str, Any]) -> Context:
-    """Convert the answer of a route that builds a prompt."""
-    return msgspec.convert({**data, "sources": _to_sources(data["sources"])}, Context)
-
-
 class TurnPrompt(msgspec.Struct):
     """The working set of a turn, as the server returns it."""
 
@@ -180,8 +170,7 @@ class TurnPrompt(msgspec.Struct):
 
 def to_prompt(data: Mapping[str, Any]) -> TurnPrompt:
     """Convert the answer of a request that begins or continues a turn."""
-    own = {"session": to_session(data["session"]), "sources": _to_sources(data["sources"])}
-    return msgspec.convert({**data, **own}, TurnPrompt)
+    return msgspec.convert({**data, "session": to_session(data["session"])}, TurnPrompt)
 
 
 # -- compactions and voice -----------------------------------------------------------

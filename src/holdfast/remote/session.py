@@ -29,7 +29,6 @@ from holdfast.remote.objects import (
     parse_written,
     to_appended,
     to_compaction,
-    to_context,
     to_interruption,
     to_log_json,
     to_speech,
@@ -39,12 +38,12 @@ from holdfast.remote.records import RemoteRecords, to_record_operations
 from holdfast.remote.state import RemoteFacts, RemoteState, to_operations
 from holdfast.remote.transport import Transport, leave_out, make_key, match, name_order
 from holdfast.remote.turns import OpenRemoteTurn, RemoteTurn, Steps
+from holdfast.sessions.contexts import Context
 from holdfast.sessions.explanation import Explanation
 from holdfast.sessions.fields import check_session_fields, to_state_delta
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.interruption import Interruption
 from holdfast.sessions.model_calls import CallPage, CallSummary
-from holdfast.sessions.preview_objects import Context
 from holdfast.sessions.prompt_views import PromptView
 from holdfast.sessions.session_log import SessionLog
 from holdfast.sessions.speech import Speech, SpeechResult
@@ -172,8 +171,8 @@ class RemoteSession:
     async def context(self, given: Arguments) -> Context:
         """Build a working set on the server, without calling a model. The arguments and errors are those of `SessionHandle.context`."""
         options, tools = given.pop("options"), [*map(dict, given["tools"])] or None
-        body = leave_out(None, {**given, "tools": tools, "agent": self._agent, "details": True, **options})
-        return await self._call("POST", "context", body=body, repeatable=True, parse=parse_with(to_context))
+        body = leave_out(None, {**given, "tools": tools, "agent": self._agent, **options})
+        return await self._call("POST", "context", body=body, repeatable=True, parse=parse_as(Context))
 
     @like(SessionHandle.explain)
     async def explain(self, given: Arguments) -> Explanation:

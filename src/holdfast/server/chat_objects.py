@@ -6,11 +6,11 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, UnsetType
 
+from holdfast.context.explain import Overhead, Recalled
 from holdfast.domain.objects import Answer, Count, JsonObject, OpenObject, json_schema, same_as
-from holdfast.server.context import Overhead, Recalled
 from holdfast.server.routes import BODY, JSON, KEY, Route, describe_header, describe_headers
 from holdfast.server.schema import Schema
-from holdfast.sessions.preview_objects import PromptSize
+from holdfast.sessions.contexts import PromptSize
 from holdfast.turns.turn import TurnWarning
 from holdfast.wire.sessions import ChatMessage, Message
 

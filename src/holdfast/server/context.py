@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from holdfast.config.json_schema import build_option_schema
 from holdfast.context.dialects import Dialect
-from holdfast.context.explain import Run
-from holdfast.context.settings import STRATEGIES, Key, parse
+from holdfast.context.settings import STRATEGIES, Key
 from holdfast.domain.calibration import CountMethod
 from holdfast.domain.objects import (
     Answer,
@@ -22,28 +20,27 @@ from holdfast.domain.objects import (
     Request,
     json_schema,
     make_object,
-    same_as,
 )
 from holdfast.domain.session import Session
 from holdfast.errors import InvalidRequest
 from holdfast.limits import EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS, PROMPT_LOG
 from holdfast.server.http import Call
 from holdfast.server.routes import PageQuery, PromptOptions, Routes
-from holdfast.sessions.context_preview import preview_context
+from holdfast.sessions import contexts
+from holdfast.sessions.contexts import preview_context
 from holdfast.sessions.explanation import Explanation
-from holdfast.sessions.facts import ChosenFact, FactObject, choose, list_facts
-from holdfast.sessions.handle import SessionHandle
+from holdfast.sessions.facts import ChosenFact, FactObject, choose
 from holdfast.sessions.message_explanations import MATCHES
 from holdfast.sessions.model_calls import CallSummary
-from holdfast.sessions.preview_objects import PreviewRequest, PromptSize, to_context
-from holdfast.sessions.prompt_views import PromptQuery, PromptView, view_prompt
+from holdfast.sessions.prompt_lookup import PromptRequest
+from holdfast.sessions.prompt_views import PromptView
 from holdfast.wire.exports import parse_system_messages
-from holdfast.wire.sessions import Message, SystemMessages
+from holdfast.wire.sessions import SystemMessages
 
 routes = Routes("messages")
 _ONE: Final = "/v1/sessions/{session_id}"
 _NO_KEYS: Final = frozenset(
-    {"model", "agent", "dialect", "at_turn", "tools", "explain", "details", "system_messages", "touch", "save"}
+    {"model", "agent", "dialect", "at_turn", "tools", "explain", "system_messages", "touch", "save"}
 )
 """Fields of a context request that are not options of the strategy."""
 
@@ -87,9 +84,7 @@ class ContextFields(Request, kw_only=True):
     """Schemas of the tools."""
     system_messages: SystemMessages = None
     explain: bool | None = None
-    """True: include `decisions` and `build`."""
-    details: bool | None = None
-    """True: include `decisions` and `sources`."""
+    """True: include `build`."""
     save: bool | None = None
     """True if you send this prompt to a model. The next prompt then continues from this one: its beginning stays the same until old
     messages have to be left out. Needs a key that may write."""
@@ -119,113 +114,13 @@ class CountedTokens(Answer):
     """Fraction of the tokens that is reserved in case the count is too low."""
 
 
-class AnthropicMessage(Answer):
-    """A message in Anthropic's format."""
-
-    role: Literal["user", "assistant"]
-    content: list[JsonObject]
-    """Content blocks."""
-
-
-class GeminiContent(Answer):
-    """A message in Gemini's format, in which messages are called contents."""
-
-    role: Literal["user", "model"]
-    parts: list[JsonObject]
-    """Parts of the message."""
-
-
-class PromptSource(Answer):
-    """The log entries from which one message of a prompt comes."""
-
-    kind: str
-    """`entry` for a message of the log; otherwise the name of the block that Holdfast wrote."""
-    seqs: list[Count]
-    """`seq` of the entries, in order. For `facts`, `summary` and `digest`: the range of entries that the message replaces."""
-    verbatim: bool
-    """True if the message is an exact copy of the entry's message."""
-
-
-class Overhead(Answer):
-    """Tokens of the prompt that are not part of the conversation."""
-
-    system: Count
-    """Tokens of the system prompt."""
-    tools: Count
-    """Tokens of the tools' schemas."""
-    introduction: Count
-    """Tokens of promoted memories that introduce the session."""
-    recalled: Count
-    """Tokens of the recalled block."""
-
-
-class Recalled(Answer, kw_only=True):
-    """Messages and memories that were recalled into this prompt. The recalled block is in the prompt only, not in the log."""
-
-    ids: list[str] | UnsetType = UNSET
-    """Ids of the recalled items: `session#seq` for messages, and ids of memories."""
-    tokens: Count | UnsetType = UNSET
-    """Tokens of the recalled block."""
-    missed: list[str] | UnsetType = UNSET
-    """Reasons why some messages or memories were not searched, or not recalled."""
-
-
-class Build(Answer, kw_only=True):
-    """Details about how a prompt was built. Only responses to requests with `explain` have them."""
-
-    strategy: JsonObject
-    """`strategy` and its options, including defaults. A request with these fields builds the same prompt."""
-    budget: JsonObject
-    """Token budget: how the model's context window is divided, the tokens for the conversation, the tokens used, and how they were
-    counted."""
-    overhead: Overhead
-    recalled: Recalled | UnsetType = UNSET
-    not_sent: str | UnsetType = UNSET
-    """With `at_turn`, if no prompt of the turn is recorded: the reason. The messages are what the settings would give."""
-    frontier: Count
-    """Number (`seq`) of the first entry that is sent because it is recent. Older entries can be left out or summarized."""
-    compactions: list[JsonObject]
-    """`kind`, `from`, `to`, `tokens` and `source_tokens` of each compaction."""
-    prefix: JsonObject
-    """Comparison with the previous prompt. `messages`: number of messages at the beginning that are equal; `before`: number of messages in
-    the previous prompt; `whole`: true if these two are equal; `broken`: the first message that differs, with its seq and the reason."""
-    hash: str
-    """Hash of the prompt; same as `Context.hash`."""
-    summaries: JsonObject | UnsetType = UNSET
-    """For the strategy `summary_buffer`: `live`, the id of the summary in use, and `failed`, a failed attempt with `error`, `attempts`
-    and `retry_at`."""
-
-
-_SENT: Final = json_schema(
-    *(Message, AnthropicMessage, GeminiContent),
-    items={
-        "anyOf": [{"$ref": f"#/components/schemas/{one}"} for one in ("Message", "AnthropicMessage", "GeminiContent")]
-    },
-)
-
-
-class Context(PromptSize, frozen=True, kw_only=True):
+class Context(contexts.Context, frozen=True, kw_only=True):
     """A prompt that was built without calling a model."""
 
     object: Literal["context"] = "context"
     session_id: Id
     version: Count
     """Version of the session."""
-    messages: Annotated[list[Any], _SENT]
-    """Messages to send. For `openai` the system prompt is first. For Anthropic these are `messages`, and for Gemini `contents`."""
-    provider_count: Annotated[JsonObject, same_as(CountedTokens)]
-    """Tokens of the whole prompt according to the provider, or the best estimate of that number."""
-    hash: str
-    """Hash of the prompt. The same log, strategy and budget have the same hash."""
-    system: list[JsonObject] | JsonObject | UnsetType = UNSET
-    """System prompt as Anthropic's `system` or Gemini's `systemInstruction`. For `openai` it is in `messages`."""
-    sent_hash: str | UnsetType = UNSET
-    """With `at_turn`: the hash that was stored with the model call. It is equal to `hash` if this is the prompt that was sent."""
-    decisions: list[Run] | UnsetType = UNSET
-    """With `explain` or `details`: the decision about each log entry."""
-    sources: list[PromptSource] | UnsetType = UNSET
-    """With `details`: for each of `messages`, the log entries that it comes from. Empty for Gemini."""
-    build: Annotated[JsonObject | UnsetType, same_as(Build)] = UNSET
 
 
 @routes.add("POST", f"{_ONE}/context", "read", body=ContextRequest)
@@ -234,41 +129,20 @@ async def context(call: Call, session: Session, body: ContextFields) -> Context:
     given = msgspec.structs.asdict(body)
     options = {name: value for name, value in given.items() if name not in _NO_KEYS and value is not None}
     handle = call.hf.handle(session, agent=body.agent, model=body.model)
-    look = _make_look(handle, body, options)
-    if not call.principal.has_role("write"):  # read-only callers must not keep a session alive
-        look = msgspec.structs.replace(look, touch=False, save=False)
-    found = await preview_context(call.hf.engine, session.ref, look)
-    shown = to_context(found)
-    return make_object(
-        Context,
-        shown,
-        session_id=session.id,
-        version=session.version,
-        system=UNSET if shown.system is None else shown.system,
-        sent_hash=UNSET if shown.sent_hash is None else shown.sent_hash,
-        decisions=shown.decisions if body.explain or body.details else UNSET,
-        sources=[make_object(PromptSource, one, seqs=list(one.seqs)) for one in shown.sources]
-        if body.details
-        else UNSET,
-        build=found.explain() if body.explain else UNSET,
-    )
-
-
-def _make_look(handle: SessionHandle, body: ContextFields, options: JsonObject) -> PreviewRequest:
-    """Convert the body of a request to a `PreviewRequest`. Raise `InvalidRequest` if an option is not valid."""
-    settings = parse(options, where="", base=handle.responder.context) if options else handle.responder.context
-    return PreviewRequest(
-        responder=handle.responder,
-        settings=settings,
+    writes = call.principal.has_role("write")  # read-only callers must not keep a session alive
+    look = PromptRequest(
+        responder=call.hf.roster.with_options(handle.responder, options),
         system=parse_system_messages(body.system_messages),
         tools=body.tools or [],
         dialect=body.dialect or "openai",
         at_turn=body.at_turn,
         use_recorded=not options,
-        explain=bool(body.explain),
-        touch=body.touch is not False,
-        save=body.save is True,
+        compare=bool(body.explain),
+        touch=writes and body.touch is not False,
+        save=writes and body.save is True,
     )
+    found = await preview_context(call.hf.engine, session.ref, look)
+    return make_object(Context, found, session_id=session.id, version=session.version)
 
 
 # -- explanations ----------------------------------------------------------------
@@ -351,9 +225,7 @@ async def facts(call: Call, query: PromptOptions, session: Session) -> FactList:
     `agent`, `model`, `strategy` and `budget` select the prompt. The default is the prompt of the session's agent.
     """
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
-    options = {name: value for name in ("strategy", "budget") if (value := getattr(query, name)) is not None}
-    settings = parse(options, where="", base=handle.responder.context) if options else handle.responder.context
-    found = await list_facts(call.hf.engine, session.ref, handle.responder, settings)
+    found = await handle.facts(query.strategy, **({} if query.budget is None else {"budget": query.budget}))
     listed = [FactObject.from_fact(session.id, one) for one in found]
     return FactList.of(listed, has_more=False, version=session.version)
 
@@ -427,13 +299,11 @@ async def show_prompt(call: Call, query: PromptViewQuery, session: Session) -> P
     `agent`, `model`, `strategy` and `budget` show the prompt that other settings would give.
     """
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
-    wanted = PromptQuery(
-        id=call.path["call_id"],
+    return await handle.prompt(
+        call.path["call_id"],
         strategy=query.strategy,
         budget=query.budget,
-        other=query.agent is not None or query.model is not None,
         dialect=query.dialect,
         log_after=query.log_after,
         log_limit=query.log_limit,
     )
-    return await view_prompt(call.hf.engine, session.ref, handle.responder, wanted)

@@ -37,7 +37,9 @@ from holdfast.server.message_compaction import merge_clearing
 from holdfast.server.requester import drop_own_fields
 from holdfast.server.responses import find_place
 from holdfast.server.routes import Routes
-from holdfast.sessions.next_prompt import build_next_prompt, make_unsaved_session
+from holdfast.sessions.prompt_lookup import build_unsent_prompt
+from holdfast.stores.session_changes import make_session
+from holdfast.stores.sessions import NewSession
 from holdfast.turns.prompt import check_body, count_by_provider
 from holdfast.turns.turn import TurnRequest
 from holdfast.wire.openai import convert_parts, split_system
@@ -135,7 +137,10 @@ async def count_input_tokens(call: Call, body: JsonObject) -> InputTokens:
     place = await find_place(call, parsed, gateway)
     fields, settings = parsed.body, read_settings(call, parsed)
     system, incoming = split_system(await mask_messages(hf.guard, place.parsed.messages))
-    session = place.session or make_unsaved_session(hf.engine, place.user_id, fields.get("agent"))
+    new = NewSession(
+        id=hf.engine.new_id(), user_id=place.user_id, timestamp=hf.engine.clock(), agent=fields.get("agent")
+    )
+    session = place.session or make_session(hf.store.tenant, new)
     responder = hf.find_responder(session, agent=fields.get("agent"), model=fields.get("model"))
     settings.check(responder.context, gateway.allowed_strategies)
     if not incoming and place.session is None:
@@ -149,7 +154,7 @@ async def count_input_tokens(call: Call, body: JsonObject) -> InputTokens:
     )
     check_body(request.responder, request.body)
     is_stored = place.session is not None
-    built = await build_next_prompt(hf.engine, session, request, is_stored=is_stored, stop=place.stop)
+    built = await build_unsent_prompt(hf.engine, session, request, is_stored=is_stored, stop=place.stop)
     provider = await count_by_provider(hf.engine, session.ref, request.responder.llm, built)
     llm = request.responder.llm
     counted = built.request.measure.describe(built.total_tokens, margin=llm.counter.margin, provider=provider)

@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.objects import Answer, Count, Id, JsonObject, Request, json_schema, make_object
+from holdfast.context.sources import MessageSource
+from holdfast.domain.objects import Answer, Count, Id, JsonObject, Request, json_schema
 from holdfast.domain.session import Session
 from holdfast.engine.session_lock import QueueMode
 from holdfast.errors import InvalidRequest
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.log.align import Mode
-from holdfast.server.context import PromptSource, Strategy
+from holdfast.server.context import Strategy
 from holdfast.server.http import Call
 from holdfast.server.routes import ETAG, KEY, Routes
 from holdfast.server.schema import make_ref
@@ -69,7 +70,7 @@ class TurnPrompt(Answer, kw_only=True):
     agent: str | None
     """Agent that answers."""
     messages: list[MessageJson]
-    sources: list[PromptSource]
+    sources: list[MessageSource]
     """For each of `messages`: the log entries that it comes from."""
     conversation_tokens: Count
     """Tokens of the conversation, which `budget` limits."""
@@ -125,7 +126,7 @@ async def begin_turn(call: Call, session: Session, body: NewTurn) -> TurnPrompt:
             turn_id=max(0, begun.tail.turn_id),
             agent=opened.agent,
             messages=opened.messages,
-            sources=[make_object(PromptSource, one, seqs=list(one.seqs)) for one in opened.sources],
+            sources=opened.sources,
             conversation_tokens=built.tokens,
             budget=built.budget,
         )

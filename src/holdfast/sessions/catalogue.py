@@ -449,8 +449,8 @@ class Sessions:
     def handle(self, session: Session, *, agent: str | None = None, model: str | None = None) -> SessionHandle:
         """Return a handle for a session that the caller has already read. This reads nothing."""
         check_kind(session, "session", Session, "a Session")
-        responder = self.find_responder(session, agent=agent, model=model)
-        return SessionHandle(self.engine, session.ref, responder, session.identity)
+        responder, is_chosen = self.find_responder(session, agent=agent, model=model), bool(agent or model)
+        return SessionHandle(self.engine, session.ref, responder, session.identity, is_chosen=is_chosen)
 
     def find_responder(self, session: Session, *, agent: str | None = None, model: str | None = None) -> Responder:
         """Return the responder (agent and model) of a session: the requested agent, or the session's own agent if none is requested."""

@@ -8,8 +8,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.context.explain import Cause, CompactionSize, Run, format_table
-from holdfast.context.presence import Departure, Excerpt, State
+from holdfast.context.explain import CompactionSize, Overhead, Run, format_table
+from holdfast.context.presence import Departure, Presence
 from holdfast.context.recalled import format_time
 
 RemedyKind = Literal["pin", "budget", "window_size", "history", "summary", "recall", "send", "append"]
@@ -31,29 +31,29 @@ class Remedy(msgspec.Struct, frozen=True, gc=False):
     """The method call on a `SessionHandle` that makes the change; None if the library has no such call."""
 
 
-class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Explains whether a prompt contains one message, in which form, and why."""
+class MessageMark(Presence, frozen=True, gc=False, kw_only=True):
+    """A message of the log, and how much of it a prompt contains."""
 
     seq: int
     turn_id: int
     role: str
+    agent: str | None
     timestamp: int
     tokens: int
     """Tokens of the message, as counted when it was stored."""
+    pinned: bool
+    importance: float | None
     text: str
     """The first characters of the message; empty if it was erased."""
+    shortened: bool
+    """True if `text` is not the whole text."""
+
+
+class MessageExplanation(MessageMark, frozen=True, gc=False, kw_only=True):
+    """Explains whether a prompt contains one message, in which form, and why."""
+
     match: str | None = None
     """After a search for text: the words around the first match, with white space shortened; otherwise None."""
-    state: State
-    """Amount of the message that the prompt contains: `whole`, `part` or `no`."""
-    decision: str
-    cause: Cause
-    """The reason, as a word for programs."""
-    reason: str
-    block: str | None
-    """The part of the prompt that contains the message itself; None if the message is not sent as a message of its own."""
-    excerpts: tuple[Excerpt, ...]
-    """Exact words of the message that the prompt contains, if it contains only a part of the message."""
     departure: Departure | None
     """Model call at which the message left the prompt. None if the whole message is in the prompt, was never in it, or if no recorded call
     shows when it left."""
@@ -62,7 +62,7 @@ class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """True if secrets in the message were masked before the message was stored."""
 
     def __str__(self) -> str:
-        return "\n".join(format_message(self, None))
+        return "\n".join(line for _, line in _iter_message_lines(self, None))
 
 
 class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -86,8 +86,8 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     compactions: tuple[CompactionSize, ...]
     recalled: tuple[str, ...] = ()
     """Ids of everything that was found by search and added to the prompt: `session#seq` for messages, and ids of memories."""
-    overhead: dict[str, int] = {}
-    """Tokens of the parts that `tokens` does not include: the `system` prompt, the `tools`, the `introduction` and the `recalled` block."""
+    overhead: Overhead
+    """Tokens of the parts that `tokens` does not include."""
     decisions: tuple[Run, ...] = ()
     """For ranges of the session's messages: whether the prompt contains them, and why. Empty if messages were selected."""
     messages: tuple[MessageExplanation, ...]
@@ -104,47 +104,41 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def format_explanation(explanation: Explanation, commands: Mapping[RemedyKind, str] | None = None) -> str:
-    """Return an explanation as text.
+    """Return an explanation as text; see `iter_lines`."""
+    return "\n".join(line for _, line in iter_lines(explanation, commands))
+
+
+def iter_lines(explanation: Explanation, commands: Mapping[RemedyKind, str] | None) -> Iterator[tuple[str, str]]:
+    """Yield the lines of an explanation.
+
+    Each comes with the state of the messages that it is about, `later` if they are newer than the prompt, or an empty text.
 
     Args:
         explanation: the explanation.
         commands: for each kind of change, the shell command that makes it. The message's number is added to the command. None: show calls
             of the library instead.
     """
-    return "\n".join(_iter_lines(explanation, commands))
-
-
-def _iter_lines(explanation: Explanation, commands: Mapping[RemedyKind, str] | None) -> Iterator[str]:
-    yield from format_head(explanation)
-    if explanation.decisions:
-        yield from format_table(explanation.overhead, explanation.decisions)
-    for message in explanation.messages:
-        yield ""
-        yield from format_message(message, commands)
-    yield from format_end(explanation)
-
-
-def format_end(explanation: Explanation) -> Iterator[str]:
-    """Yield the lines that say where to continue the search."""
-    if explanation.before is not None:
-        yield ""
-        yield f"There may be more before message {explanation.before}."
-
-
-def format_head(explanation: Explanation) -> Iterator[str]:
-    """Yield the lines that say which prompt is explained, and what it condenses and recalls."""
-    turn = explanation.turn
+    turn, runs = explanation.turn, explanation.decisions
     used = f"strategy {explanation.strategy}, {explanation.tokens:,} of {explanation.budget:,} tokens"
     if explanation.not_sent:
-        yield f"session {explanation.session_id}, turn {turn}: {explanation.not_sent}"
-        yield f"  {used}"
+        yield "", f"session {explanation.session_id}, turn {turn}: {explanation.not_sent}"
+        yield "", f"  {used}"
     else:
         which = "the next prompt" if turn is None else f"the prompt of turn {turn}{_EXACT[explanation.exact]}"
-        yield f"session {explanation.session_id}, {which}: {used}"
-    for one in explanation.compactions:
-        yield f"  {one}"
+        yield "", f"session {explanation.session_id}, {which}: {used}"
+    yield from (("", f"  {one}") for one in explanation.compactions)
     if explanation.recalled:
-        yield f"  {_format_recalled(explanation)}"
+        yield "", f"  {_format_recalled(explanation)}"
+    if runs:
+        rows = list(format_table(explanation.overhead, runs))
+        states = ["whole"] * (len(rows) - len(runs)) + [run.state for run in runs]
+        yield from zip(states, rows, strict=True)
+    for message in explanation.messages:
+        yield "", ""
+        yield from _iter_message_lines(message, commands)
+    if explanation.before is not None:
+        yield "", ""
+        yield "", f"There may be more before message {explanation.before}."
 
 
 def _format_recalled(explanation: Explanation) -> str:
@@ -155,32 +149,31 @@ def _format_recalled(explanation: Explanation) -> str:
         group = own if session_id == explanation.session_id else "from other sessions" if mark else "from memories"
         groups.setdefault(group, []).append(one)
     listed = "; ".join(f"{where}: {', '.join(ids)}" for where, ids in groups.items())
-    return f"recalled {listed} ({explanation.overhead['recalled']:,} tokens)"
+    return f"recalled {listed} ({explanation.overhead.recalled:,} tokens)"
 
 
-def format_message(one: MessageExplanation, commands: Mapping[RemedyKind, str] | None) -> Iterator[str]:
-    """Yield the lines that explain a message; see `format_explanation`."""
-    yield f"message {one.seq} of turn {one.turn_id}, {one.role}, {format_time(one.timestamp)}: {_STATES[one.state]}"
+def _iter_message_lines(
+    one: MessageExplanation, commands: Mapping[RemedyKind, str] | None
+) -> Iterator[tuple[str, str]]:
+    """Yield the lines that explain a message; see `iter_lines`."""
+    head = f"message {one.seq} of turn {one.turn_id}, {one.role}, {format_time(one.timestamp)}: {_STATES[one.state]}"
+    yield "later" if one.decision == "later" else one.state, head
     if one.text:
-        yield f"  {one.match or _shorten_line(one.text)}"
+        yield "", f"  {one.match or _shorten_line(one.text)}"
     if one.redacted:
-        yield "  secrets in it were replaced before it was stored"
+        yield "", "  secrets in it were replaced before it was stored"
     where = f", in block {one.block}" if one.block else ""
-    yield f"  why: {one.decision}, {one.reason}{where}"
+    yield "", f"  why: {one.decision}, {one.reason}{where}"
     for block, excerpts in groupby(one.excerpts, key=lambda excerpt: excerpt.block):
         words = [f'"{_shorten_line(one.words)}"' for one in excerpts]
-        yield f"  in block {block}: {', '.join(words)}"
+        yield "", f"  in block {block}: {', '.join(words)}"
     if one.departure is not None:
         left = one.departure
-        yield f"  removed in turn {left.turn_id}, {format_time(left.timestamp)}: {left.reason}"
+        yield "", f"  removed in turn {left.turn_id}, {format_time(left.timestamp)}: {left.reason}"
     for remedy in one.remedies:
-        yield f"  to get it back: {remedy.text}{_format_action(remedy, one.seq, commands)}"
-
-
-def _format_action(remedy: Remedy, seq: int, commands: Mapping[RemedyKind, str] | None) -> str:
-    if commands is not None and remedy.kind in commands:
-        return f": {commands[remedy.kind]} {seq}"
-    return f": {remedy.call}" if remedy.call else ""
+        command = commands.get(remedy.kind) if commands is not None else None
+        action = f"{command} {one.seq}" if command else remedy.call
+        yield "", f"  to get it back: {remedy.text}{f': {action}' if action else ''}"
 
 
 def _shorten_line(text: str) -> str:

@@ -12,7 +12,6 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
-from holdfast.context.settings import ContextSettings, parse
 from holdfast.context.standing_facts import Fact, FactFields, collect_facts
 from holdfast.context.statements import Statement, find_statements
 from holdfast.domain.fact_choices import Choice, read_choices
@@ -21,8 +20,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import FactNotFound, TooLarge
 from holdfast.limits import FACT_DROPS, FACT_PINS
-from holdfast.sessions.context_preview import preview_context
-from holdfast.sessions.preview_objects import PreviewRequest
+from holdfast.sessions.prompt_lookup import PromptRequest, find_prompt
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_kind
 from holdfast.stores.walk import iterate_log_pages
@@ -60,8 +58,10 @@ class SessionFacts:
             BudgetTooSmall: no valid working set fits.
         """
         given = {**({"strategy": strategy} if strategy else {}), **options}
-        settings = parse(given, where="", base=self._responder.context) if given else self._responder.context
-        return await list_facts(self._engine, self._ref, self._responder, settings)
+        responder = self._engine.roster.with_options(self._responder, given)
+        found = await find_prompt(self._engine, self._ref, PromptRequest(responder=responder, touch=False))
+        assert found.built is not None, "the next prompt is built"
+        return await run_cpu(collect_facts, found.built.window, long=True)
 
     async def pin(self, fact_id: str) -> None:
         """Keep a statement in the block of standing facts, before all others. Raises the errors of `choose`."""
@@ -74,13 +74,6 @@ class SessionFacts:
     async def reset(self, fact_id: str) -> None:
         """Undo `pin` or `drop`. Raises the errors of `choose`."""
         await choose(self._engine.store, self._ref, fact_id, {"pinned": False, "dropped": False})
-
-
-async def list_facts(engine: Engine, ref: SessionRef, responder: Responder, settings: ContextSettings) -> list[Fact]:
-    """Return the user's statements that a prompt with these settings contains or could contain; see `SessionFacts`."""
-    found = await preview_context(engine, ref, PreviewRequest(responder=responder, settings=settings, touch=False))
-    assert found.built is not None, "the next prompt is built"
-    return await run_cpu(collect_facts, found.built.window, long=True)
 
 
 async def choose(store: Store, ref: SessionRef, fact_id: str, change: Mapping[Choice, bool]) -> Statement:

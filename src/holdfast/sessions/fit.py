@@ -20,7 +20,8 @@ from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, encode_without_origin
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import InvalidRequest
-from holdfast.sessions.preview_objects import Context, Preview, to_context
+from holdfast.sessions.contexts import Context, to_context
+from holdfast.sessions.prompt_lookup import FoundPrompt
 from holdfast.tokens import STORED
 from holdfast.wire.openai import split_system
 from holdfast.wire.sendable import Sendable, check_text, parse_sendable, refuse_notes
@@ -83,7 +84,7 @@ def fit(
     request = _make_request(responder, settings, model, max_tokens, tools)
     request = msgspec.structs.replace(request, system=system, dialect=check_dialect(dialect))
     built = build(request.with_marker(_derive_marker(conversation)), None, (), entries)
-    return to_context(Preview(built.show(), built, sent=built.messages))
+    return to_context(FoundPrompt(built.show(), built, responder), built.messages)
 
 
 def _make_request(

@@ -16,7 +16,6 @@ from msgspec import UNSET, UnsetType
 from holdfast.agents import Responder
 from holdfast.artifacts.service import SessionArtifacts
 from holdfast.context.dialects import Dialect, check_dialect
-from holdfast.context.settings import parse
 from holdfast.domain.interruptions import HEARD, parse_heard
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewCompaction, Session, SessionRef, StoredCompaction
@@ -25,12 +24,12 @@ from holdfast.engine.session_lock import QueueMode, check_mode
 from holdfast.engine.session_removal import remove_session
 from holdfast.errors import InvalidRequest
 from holdfast.log.align import Mode
-from holdfast.sessions.context_preview import preview_context
+from holdfast.sessions.contexts import Context, preview_context
 from holdfast.sessions.facts import SessionFacts
 from holdfast.sessions.fields import check_session_fields
 from holdfast.sessions.forks import fork_session, rewind_session
 from holdfast.sessions.interruption import Interruption, interrupt_reply
-from holdfast.sessions.preview_objects import Context, PreviewRequest, to_context
+from holdfast.sessions.prompt_lookup import PromptRequest
 from holdfast.sessions.prompt_views import PromptedSession
 from holdfast.sessions.records import Records
 from holdfast.sessions.session_log import SessionLog, read_history
@@ -42,7 +41,7 @@ from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.verify import verify
 from holdfast.turns.interruptions import SentMessages, separate_heard
 from holdfast.turns.library_turn import LibraryTurn, OpenTurn
-from holdfast.turns.prompt import build_instruction, introduce_memories, make_request
+from holdfast.turns.prompt import prepare_request
 from holdfast.turns.respond import collect_reply
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import split_system, to_entry_json
@@ -56,8 +55,17 @@ _MODES: Final[tuple[str, ...]] = get_args(Mode)
 class SessionHandle(SessionLog, PromptedSession):
     """One session of a `Holdfast`. The handle caches nothing: every method reads or writes the store."""
 
-    def __init__(self, engine: Engine, ref: SessionRef, responder: Responder, identity: str | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        ref: SessionRef,
+        responder: Responder,
+        identity: str | None = None,
+        *,
+        is_chosen: bool = False,
+    ) -> None:
         self._opened_engine, self.ref, self.responder, self._identity = engine, ref, responder, identity
+        self._is_chosen = is_chosen
 
     @property
     def _engine(self) -> Engine:
@@ -158,14 +166,12 @@ class SessionHandle(SessionLog, PromptedSession):
             BudgetTooSmall: no valid working set fits.
         """
         given = {**({"strategy": strategy} if strategy else {}), **options}
-        settings = parse(given, where="", base=self.responder.context) if given else self.responder.context
-        responder = self.responder
+        responder = self._engine.roster.with_options(self.responder, given)
         if model is not None:
             check_text(model, "model")
             responder = msgspec.structs.replace(responder, llm=msgspec.structs.replace(responder.llm, model=model))
-        look = PreviewRequest(
+        look = PromptRequest(
             responder=responder,
-            settings=settings,
             tools=tools,
             dialect=check_dialect(dialect),
             at_turn=at_turn,
@@ -173,7 +179,7 @@ class SessionHandle(SessionLog, PromptedSession):
             touch=touch,
             save=save,
         )
-        return to_context(await preview_context(self._engine, self.ref, look))
+        return await preview_context(self._engine, self.ref, look)
 
     def turn(
         self,
@@ -351,12 +357,8 @@ class SessionHandle(SessionLog, PromptedSession):
             Conflict: another process is summarizing the session.
         """
         engine = self._engine
-        session, learned = await engine.store.get(self.ref), await engine.learning.get(self.responder.llm)
         turn_request = TurnRequest(ref=self.ref, responder=self.responder, incoming=())
-        instruction = await build_instruction(engine, session, self.responder)
-        known = await introduce_memories(engine, session, self.responder)
-        marker = await engine.markers.derive(session)
-        request = make_request(turn_request, session, instruction, marker=marker, learned=learned, introduction=known)
+        request = await prepare_request(engine, await engine.store.get(self.ref), turn_request)
         if not wait and not preview:
             engine.compactor.schedule(self.ref, self.responder, request, options)
             return None
@@ -477,7 +479,7 @@ class SessionHandle(SessionLog, PromptedSession):
         The original is not changed. See `holdfast.sessions.forks.fork_session`.
         """
         session = await fork_session(self._engine, self.ref, at_turn=at_turn, new_id=id)
-        return SessionHandle(self._engine, session.ref, self.responder, session.identity)
+        return SessionHandle(self._engine, session.ref, self.responder, session.identity, is_chosen=self._is_chosen)
 
     async def rewind(self, at_turn: int, *, expect: int | None = None) -> Session:
         """Go back to the end of a turn: take all later messages off the live path. See `holdfast.sessions.forks.rewind_session`."""

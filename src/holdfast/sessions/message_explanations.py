@@ -6,13 +6,13 @@ import json
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
-from holdfast.context.explain import describe_overhead, list_decisions, measure_compactions
+from holdfast.context.explain import Overhead, list_decisions, measure_compactions
 from holdfast.context.fitting import RESERVE
 from holdfast.context.presence import Presence, PromptContents
 from holdfast.domain.session import Entry, Session, SessionRef
@@ -26,11 +26,9 @@ from holdfast.limits import (
     EXPLAIN_TEXT_CHARS,
 )
 from holdfast.numbers import check_whole
-from holdfast.sessions.context_preview import find_context
 from holdfast.sessions.explanation import SHOWN, Explanation, MessageExplanation, Remedy
-from holdfast.sessions.model_calls import find_sender
 from holdfast.sessions.past_prompts import find_departure
-from holdfast.sessions.preview_objects import Preview, PreviewRequest
+from holdfast.sessions.prompt_lookup import FoundPrompt, PromptRequest, find_prompt
 from holdfast.tools.search import SEARCH
 from holdfast.wire.sendable import check_text
 
@@ -84,109 +82,92 @@ class ExplainedSession:
             EntryNotFound: the session has no message `seq`.
             BudgetTooSmall: no valid prompt fits.
         """
-        wanted = ExplainQuery(
-            seq=seq, text=text, turn=turn, before=before, limit=limit, strategy=strategy, budget=budget
+        engine, ref, own = self._engine, self.ref, self.responder
+        session = await engine.store.get(ref)
+        if turn is not None:
+            check_whole(turn, "turn")
+        if turn is not None and turn >= session.turns:
+            known = f"the last one is {session.turns - 1}" if session.turns else "it has none yet"
+            raise InvalidRequest(f"the session has no turn {turn}: {known}", param="turn")
+        responder = engine.roster.with_request(own, strategy, budget)
+        entries, earlier = await find_entries(engine, ref, seq=seq, text=text, before=before, limit=limit)
+        dialect, is_own = responder.llm.dialect, responder is own
+        look = PromptRequest(responder=responder, dialect=dialect, at_turn=turn, use_recorded=is_own, compare=True)
+        found = await find_prompt(engine, ref, look)
+        explainer = _Explainer(engine, session, found)
+        messages = [await explainer.explain(entry, text) for entry in entries]
+        record = found.prompt.record
+        return Explanation(
+            session_id=ref.id,
+            turn=turn,
+            exact=await run_cpu(lambda: found.prompt.is_exact),
+            not_sent=found.not_sent,
+            strategy=record.strategy,
+            tokens=record.tokens,
+            budget=record.limit,
+            frontier=record.frontier,
+            compactions=tuple(measure_compactions(record)),
+            recalled=record.recalled,
+            overhead=Overhead.from_record(record),
+            decisions=() if entries or text is not None else tuple(list_decisions(record)),
+            messages=tuple(messages),
+            before=earlier,
+            has_more=earlier is not None,
         )
-        return await explain_messages(self._engine, self.ref, self.responder, wanted)
-
-
-class ExplainQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query for an explanation: which messages, and which prompt; see `ExplainedSession.explain`."""
-
-    seq: int | None = None
-    text: str | None = None
-    turn: int | None = None
-    before: int | None = None
-    limit: int = MATCHES
-    strategy: str | None = None
-    budget: int | None = None
-
-    def check(self) -> None:
-        """Raise `InvalidRequest` if a field is invalid."""
-        check_text(self.text, "text", none=True)
-        for name in ("seq", "turn", "before"):
-            if (value := getattr(self, name)) is not None:
-                check_whole(value, name)
-        check_whole(self.limit, "limit", 1, EXPLAIN_MATCHES)
-        if self.text is not None and self.seq is not None:
-            raise InvalidRequest("give seq or a text, not both", param="seq")
-        if self.text is not None and not 1 <= len(self.text.strip()) <= EXPLAIN_QUERY_CHARS:
-            message = f"the text must have 1 to {EXPLAIN_QUERY_CHARS} characters, and more than white space"
-            raise InvalidRequest(message, param="text")
-        if self.before is not None and self.text is None:
-            raise InvalidRequest(
-                "before requires a text: it selects the next page of matching messages", param="before"
-            )
-
-
-async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder, wanted: ExplainQuery) -> Explanation:
-    """Explain messages of a session. Nothing is stored, and the session does not count as used. See `ExplainedSession.explain`."""
-    wanted.check()
-    session = await engine.store.get(ref)
-    if wanted.turn is not None and wanted.turn >= session.turns:
-        known = f"the last one is {session.turns - 1}" if session.turns else "it has none yet"
-        raise InvalidRequest(f"the session has no turn {wanted.turn}: {known}", param="turn")
-    own, responder = responder, engine.roster.with_request(responder, wanted.strategy, wanted.budget)
-    entries, before = await find_entries(engine, ref, wanted)
-    look = PreviewRequest(
-        responder=responder,
-        settings=responder.context,
-        dialect=responder.llm.dialect,
-        at_turn=wanted.turn,
-        use_recorded=responder is own,
-        touch=False,
-        fresh=True,
-    )
-    found = await find_context(engine, ref, look)
-    if found.built is None:
-        responder = find_sender(engine.roster, session, found.prompt.record) or responder
-    explainer = _Explainer(engine, session, responder, found)
-    messages = [await explainer.explain(entry, wanted) for entry in entries]
-    record = found.prompt.record
-    decisions = list_decisions(record)
-    return Explanation(
-        session_id=ref.id,
-        turn=wanted.turn,
-        exact=await run_cpu(lambda: found.prompt.is_exact),
-        not_sent=found.not_sent,
-        strategy=record.strategy,
-        tokens=record.tokens,
-        budget=record.limit,
-        frontier=record.frontier,
-        compactions=tuple(measure_compactions(record, decisions)),
-        recalled=record.recalled,
-        overhead=describe_overhead(record),
-        decisions=() if entries or wanted.text is not None else tuple(decisions),
-        messages=tuple(messages),
-        before=before,
-        has_more=before is not None,
-    )
 
 
 # -- finding messages ------------------------------------------------------------
 
 
-async def find_entries(engine: Engine, ref: SessionRef, wanted: ExplainQuery) -> tuple[list[Entry], int | None]:
-    """Return the messages of a query, newest first, and the `seq` before which an earlier page continues; None if there is no earlier page."""
-    if wanted.seq is not None:
-        found = await engine.store.entries(ref, start=wanted.seq, stop=wanted.seq + 1, retired=True)
+async def find_entries(
+    engine: Engine,
+    ref: SessionRef,
+    *,
+    seq: int | None = None,
+    text: str | None = None,
+    before: int | None = None,
+    limit: int = MATCHES,
+) -> tuple[list[Entry], int | None]:
+    """Return the message `seq`, or those that contain `text`, newest first.
+
+    The second value is the `seq` before which an earlier page continues; None if there is no earlier page. Raises `InvalidRequest` if an
+    argument is invalid.
+    """
+    _check_query(seq, text, before, limit)
+    if seq is not None:
+        found = await engine.store.entries(ref, start=seq, stop=seq + 1, retired=True)
         if not found:
-            raise EntryNotFound(ref.id, wanted.seq)
+            raise EntryNotFound(ref.id, seq)
         return list(found), None
-    if wanted.text is None:
+    if text is None:
         return [], None
-    words, stop = _fold(wanted.text), wanted.before
+    words, stop = _fold(text), before
     matches: list[Entry] = []
     for _ in range(EXPLAIN_SCANNED // _PAGE):
         page = await engine.store.entries(ref, stop=stop, limit=_PAGE, descending=True, retired=True)
         for entry in await run_cpu(_select_matches, page, words):
             matches.append(entry)
-            if len(matches) == wanted.limit:
+            if len(matches) == limit:
                 return matches, entry.seq or None
         if len(page) < _PAGE:
             return matches, None
         stop = page[-1].seq
     return matches, stop
+
+
+def _check_query(seq: int | None, text: str | None, before: int | None, limit: int) -> None:
+    check_text(text, "text", none=True)
+    for name, value in (("seq", seq), ("before", before)):
+        if value is not None:
+            check_whole(value, name)
+    check_whole(limit, "limit", 1, EXPLAIN_MATCHES)
+    if text is not None and seq is not None:
+        raise InvalidRequest("give seq or a text, not both", param="seq")
+    if text is not None and not 1 <= len(text.strip()) <= EXPLAIN_QUERY_CHARS:
+        message = f"the text must have 1 to {EXPLAIN_QUERY_CHARS} characters, and more than white space"
+        raise InvalidRequest(message, param="text")
+    if before is not None and text is None:
+        raise InvalidRequest("before requires a text: it selects the next page of matching messages", param="before")
 
 
 def _select_matches(entries: Sequence[Entry], words: str) -> list[Entry]:
@@ -241,23 +222,48 @@ def quote_match(text: str, words: str) -> str:
 # -- explaining messages -------------------------------------------------------
 
 
+def mark_message(entry: Entry, presence: Presence, limit: int, **more: Any) -> dict[str, Any]:
+    """Return the fields of a `MessageMark`.
+
+    Args:
+        entry: the message.
+        presence: how much of it a prompt contains.
+        limit: maximum number of characters of its text.
+        more: other fields.
+    """
+    text = "" if entry.erased else get_text(entry).lstrip("\n")
+    return {
+        "seq": entry.seq,
+        "turn_id": entry.turn_id,
+        "role": entry.message.role,
+        "agent": entry.agent,
+        "timestamp": entry.timestamp,
+        "tokens": entry.tokens,
+        "pinned": entry.pinned,
+        "importance": entry.importance,
+        "text": text[:limit],
+        "shortened": len(text) > limit,
+        **msgspec.structs.asdict(presence),
+        **more,
+    }
+
+
 class _Explainer:
     """Explains whether and how a prompt contains messages.
 
     Args:
         engine: the tenant's engine.
         session: the session.
-        responder: the agent and model of the prompt.
         found: the prompt.
     """
 
-    def __init__(self, engine: Engine, session: Session, responder: Responder, found: Preview) -> None:
-        self._engine, self._session, self._responder, self._found = engine, session, responder, found
+    def __init__(self, engine: Engine, session: Session, found: FoundPrompt) -> None:
+        self._engine, self._session, self._responder, self._found = engine, session, found.responder, found
         self._record = found.prompt.record
         self._contents = PromptContents(found.prompt)
 
-    async def explain(self, entry: Entry, wanted: ExplainQuery) -> MessageExplanation:
-        """Explain a message of a query."""
+    async def explain(self, entry: Entry, text: str | None) -> MessageExplanation:
+        """Explain a message, which contains `text` if it was searched for."""
         presence = await run_cpu(self._contents.find_presence, entry)
         departure = None
         if presence.state != "whole" and presence.decision in ("compacted", "evicted", "cut", "cleared"):
@@ -265,19 +271,16 @@ class _Explainer:
             key = call.view if call else self._responder.view_key
             turn = call.turn_id if call else self._session.turns
             departure = await find_departure(self._engine.store, self._session.ref, key, entry, turn)
-        return MessageExplanation(
-            seq=entry.seq,
-            turn_id=entry.turn_id,
-            role=entry.message.role,
-            timestamp=entry.timestamp,
-            tokens=entry.tokens,
-            text="" if entry.erased else get_text(entry)[:EXPLAIN_TEXT_CHARS],
-            match=quote_match(get_text(entry), wanted.text) if wanted.text is not None else None,
-            **msgspec.structs.asdict(presence),
+        fields = mark_message(
+            entry,
+            presence,
+            EXPLAIN_TEXT_CHARS,
+            match=quote_match(get_text(entry), text) if text is not None else None,
             departure=departure,
             remedies=tuple(self._list_remedies(entry, presence)),
             redacted=_REDACTED in entry.message.text,
         )
+        return MessageExplanation(**fields)
 
     def _list_remedies(self, entry: Entry, presence: Presence) -> list[Remedy]:
         record = self._record
@@ -332,11 +335,9 @@ def _suggest_recall(engine: Engine, responder: Responder) -> Remedy:
     if responder.strategy.recall or SEARCH in responder.tools.tools or "conversation" in responder.recalls:
         return Remedy("recall", "ask about it: messages that answer a question are recalled from the log")
     if engine.index is not None:
-        return Remedy(
-            "recall",
-            "set `search` for the agent: the log is indexed, so the message is recalled when someone asks about it",
+        text = "set `search` for the agent: the log is indexed, so the message is recalled when someone asks about it"
+    else:
+        text = (
+            "turn on the index and set `search` for the agent: then the message is recalled when someone asks about it"
         )
-    return Remedy(
-        "recall",
-        "turn on the index and set `search` for the agent: then the message is recalled when someone asks about it",
-    )
+    return Remedy("recall", text)

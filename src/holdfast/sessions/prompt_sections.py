@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
 from holdfast.context.parts import PromptRecord, SentMessage, ShownPrompt
+from holdfast.context.prefix_diff import Prefix
 from holdfast.context.presence import name_block
 from holdfast.domain.counting import TokenCounter
+from holdfast.domain.media.parts import show_to_model
 from holdfast.domain.messages import Message
+from holdfast.wire.openai import to_chat_message
 
 SectionName = Literal[
     "system",
@@ -61,24 +64,25 @@ class PromptSection(msgspec.Struct, frozen=True, gc=False):
     """Number of messages of the prompt in this section."""
 
 
-class PromptPart(NamedTuple):
-    """One message of a prompt, with the section that it belongs to."""
+class PromptMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One message of a prompt."""
 
-    message: Message
     section: SectionName
     kind: str
     """`entry` for a message of the log; otherwise the name of the block that Holdfast wrote."""
     seqs: tuple[int, ...]
     """First and last `seq` of the log entries that the message comes from; empty if there are none."""
     verbatim: bool
-    """True if the message is exactly that of the log."""
+    """True if the message is an exact copy of that of the log."""
     tokens: int
+    message: dict[str, Any]
+    """The message in the format of Chat Completions, without media data."""
 
 
 class DividedPrompt(NamedTuple):
     """A prompt with the section of each message."""
 
-    parts: tuple[PromptPart, ...]
+    messages: tuple[PromptMessage, ...]
     sections: tuple[PromptSection, ...]
     """Sections of the prompt and of the space that it leaves free, in order. Sections without tokens are left out."""
 
@@ -91,21 +95,35 @@ def divide_prompt(prompt: ShownPrompt, count: TokenCounter) -> DividedPrompt:
         count: counts the tokens of single messages.
     """
     record = prompt.record
-    parts = tuple(_make_part(record, one, count) for one in prompt.messages)
+    messages = tuple(_show_message(record, one, count) for one in prompt.messages)
     tokens: dict[SectionName, int] = {"tools": record.overhead[1], "added": record.overhead[3]}
-    for part in parts:
-        tokens[part.section] = tokens.get(part.section, 0) + part.tokens
-    free = _divide_rest(record, sum(tokens.values()))
-    return DividedPrompt(parts, _sort({**tokens, **free}, Counter(part.section for part in parts)))
+    for one in messages:
+        tokens[one.section] = tokens.get(one.section, 0) + one.tokens
+    tokens |= _divide_rest(record, sum(tokens.values()))
+    counts = Counter(one.section for one in messages)
+    sections = [PromptSection(name, size, counts[name]) for name, size in tokens.items() if size]
+    return DividedPrompt(messages, tuple(sorted(sections, key=lambda section: _ORDER[section.name])))
 
 
-def _make_part(record: PromptRecord, one: SentMessage, count: TokenCounter) -> PromptPart:
+def _show_message(record: PromptRecord, one: SentMessage, count: TokenCounter) -> PromptMessage:
     message, part, seq = one
     if seq is None:
-        seqs = (part.first, part.last) if part.first >= 0 else ()
-        return PromptPart(message, cast("SectionName", part.kind), part.kind, seqs, False, count.message(message))
-    section = cast("SectionName", name_block(record, part, seq))
-    return PromptPart(message, section, "entry", (seq, seq), not part.texts, count.message(message))
+        seqs: tuple[int, ...] = (part.first, part.last) if part.first >= 0 else ()
+    else:
+        seqs = (seq, seq)
+    return PromptMessage(
+        section=cast("SectionName", part.kind if seq is None else name_block(record, part, seq)),
+        kind=part.kind if seq is None else "entry",
+        seqs=seqs,
+        verbatim=seq is not None and not part.texts,
+        tokens=count.message(message),
+        message=to_chat_message(drop_media(message)),
+    )
+
+
+def drop_media(message: Message) -> Message:
+    """Return the message with a description in place of each medium, which may be large."""
+    return show_to_model(message, ()) if message.media else message
 
 
 def _divide_rest(record: PromptRecord, used: int) -> dict[SectionName, int]:
@@ -127,11 +145,6 @@ def _divide_rest(record: PromptRecord, used: int) -> dict[SectionName, int]:
         spare -= min(spare, size)
     rest["unused"] += spare
     return rest
-
-
-def _sort(tokens: Mapping[SectionName, int], messages: Mapping[SectionName, int]) -> tuple[PromptSection, ...]:
-    found = [PromptSection(name, size, messages.get(name, 0)) for name, size in tokens.items() if size]
-    return tuple(sorted(found, key=lambda section: _ORDER[section.name]))
 
 
 # -- comparing two prompts -------------------------------------------------------
@@ -168,33 +181,42 @@ class PromptDifference(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The differences: first those of the later prompt in its order, then removed messages. At most the requested number."""
 
 
+def find_prefix(before: ShownPrompt | None, now: ShownPrompt) -> Prefix:
+    """Return the common prefix of a prompt and the one before."""
+    if before is None:
+        return Prefix(0, None)
+    pairs = zip(before.messages, now.messages, strict=False)
+    common = next((at for at, (old, new) in enumerate(pairs) if old.message != new.message), None)
+    shorter = min(len(before.messages), len(now.messages))
+    return Prefix(shorter if common is None else common, len(before.messages))
+
+
 def compare_prompts(
-    before: Sequence[PromptPart], now: Sequence[PromptPart], *, limit: int | None = None
+    before: ShownPrompt, now: ShownPrompt, messages: Sequence[PromptMessage], count: TokenCounter, *, limit: int
 ) -> PromptDifference:
     """Compare two prompts. Messages with the same origin are the same message, which may have changed.
 
     Args:
         before: the earlier prompt.
         now: the later prompt.
-        limit: maximum number of changes to return; None: all.
+        messages: the messages of the later prompt.
+        count: counts the tokens of single messages.
+        limit: maximum number of changes to return.
     """
-    common = 0
-    for mine, theirs in zip(now, before, strict=False):
-        if mine.message is not theirs.message and mine.message != theirs.message:
-            break
-        common += 1
-    old, new = dict(_iter_keyed(before)), dict(_iter_keyed(now))
+    earlier = divide_prompt(before, count).messages
+    old, new = dict(_iter_keyed(earlier)), dict(_iter_keyed(messages))
     changes = [
-        _describe_change("changed" if key in old else "added", now, at)
+        _describe_change("changed" if key in old else "added", messages, at)
         for key, at in new.items()
-        if key not in old or before[old[key]].message != now[at].message
+        if key not in old or before.messages[old[key]].message != now.messages[at].message
     ]
-    changes += [_describe_change("removed", before, at) for key, at in old.items() if key not in new]
+    changes += [_describe_change("removed", earlier, at) for key, at in old.items() if key not in new]
     counts = Counter(change.kind for change in changes)
+    common = find_prefix(before, now).messages
     return PromptDifference(
         common=common,
-        before=len(before),
-        common_tokens=sum(part.tokens for part in now[:common]),
+        before=len(earlier),
+        common_tokens=sum(one.tokens for one in messages[:common]),
         added=counts["added"],
         removed=counts["removed"],
         changed=counts["changed"],
@@ -202,17 +224,17 @@ def compare_prompts(
     )
 
 
-def _iter_keyed(parts: Sequence[PromptPart]) -> Iterator[tuple[tuple[str, int, int], int]]:
+def _iter_keyed(messages: Sequence[PromptMessage]) -> Iterator[tuple[tuple[str, int, int], int]]:
     """Yield a key that identifies the origin of each message, with the message's index."""
     seen = Counter[tuple[str, int]]()
-    for at, part in enumerate(parts):
-        key = (part.kind, part.seqs[0] if part.kind == "entry" else -1)
+    for at, one in enumerate(messages):
+        key = (one.kind, one.seqs[0] if one.kind == "entry" else -1)
         yield (*key, seen[key]), at
         seen[key] += 1
 
 
 def _describe_change(
-    kind: Literal["added", "removed", "changed"], parts: Sequence[PromptPart], at: int
+    kind: Literal["added", "removed", "changed"], messages: Sequence[PromptMessage], at: int
 ) -> PromptChange:
-    part = parts[at]
-    return PromptChange(kind, part.section, part.seqs, part.tokens, at)
+    one = messages[at]
+    return PromptChange(kind, one.section, one.seqs, one.tokens, at)

@@ -6,34 +6,25 @@ The prompt is that of a recorded model call, or the one that would be built now 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
 from holdfast.context.dialects import Dialect, check_dialect
-from holdfast.context.explain import (
-    Cause,
-    CompactionSize,
-    PrefixChange,
-    Run,
-    describe_strategy,
-    list_decisions,
-    measure_compactions,
-)
+from holdfast.context.explain import CacheBreak, CompactionSize, Run, find_break, list_decisions, measure_compactions
 from holdfast.context.fitting import adapt_messages
 from holdfast.context.parts import ShownPrompt, decode_record
-from holdfast.context.presence import Excerpt, Presence, PromptContents, State
-from holdfast.domain.media.parts import show_to_model
-from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, Session, SessionRef
+from holdfast.context.presence import PromptContents
+from holdfast.domain.session import Entry, Session
 from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.limits import EXPLAIN_REBUILT, EXPLAIN_REBUILT_TOKENS, PROMPT_CHANGES, PROMPT_LOG, PROMPT_TEXT_CHARS
 from holdfast.numbers import check_whole
-from holdfast.sessions.context_preview import RECENT_CALLS, can_rebuild, find_context
-from holdfast.sessions.message_explanations import ExplainedSession, get_text
+from holdfast.sessions.contexts import to_dialect
+from holdfast.sessions.explanation import MessageMark
+from holdfast.sessions.message_explanations import ExplainedSession, mark_message
 from holdfast.sessions.model_calls import (
     CallId,
     CallPage,
@@ -49,97 +40,22 @@ from holdfast.sessions.model_calls import (
     read_turn,
     summarize_call,
 )
-from holdfast.sessions.past_prompts import find_previous, read_prompt
-from holdfast.sessions.preview_objects import PreviewRequest, compare_prefix, to_dialect
+from holdfast.sessions.past_prompts import read_record
+from holdfast.sessions.prompt_lookup import RECENT_CALLS, FoundPrompt, PromptRequest, can_rebuild, find_prompt
 from holdfast.sessions.prompt_sections import (
     FREE,
-    DividedPrompt,
     PromptDifference,
-    PromptPart,
+    PromptMessage,
     PromptSection,
-    SectionName,
     compare_prompts,
     divide_prompt,
+    drop_media,
+    find_prefix,
 )
-from holdfast.wire.openai import to_chat_message
 
 NEXT: Final = "next"
 """Identifies the prompt that would be built now, in place of the id of a call."""
 _NOT_RECORDED: Final = "the program made this call itself, so its prompt is not recorded"
-
-
-class PromptQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query for a prompt."""
-
-    id: str = NEXT
-    """`12.0`, `12` for the last call of turn 12, or `next` for the prompt that would be built now."""
-    strategy: str | None = None
-    budget: int | None = None
-    """A strategy or a token limit to try instead of the recorded ones. No model is called."""
-    other: bool = False
-    """True: use the responder that is passed, even if it is not the one that made the call."""
-    dialect: Dialect | None = None
-    """Also return the prompt as a request in the format of this provider."""
-    log_after: int | None = None
-    """Mark the messages of the log after this `seq`; None: those around the end of the prompt."""
-    log_limit: int = 0
-    """Number of messages of the log to mark."""
-
-    @property
-    def is_custom(self) -> bool:
-        """True if other settings than those of the call are wanted."""
-        return self.other or self.strategy is not None or self.budget is not None
-
-
-class PromptMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One message of a prompt."""
-
-    section: SectionName
-    kind: str
-    """`entry` for a message of the log; otherwise the name of the block that Holdfast wrote."""
-    seqs: tuple[int, ...]
-    """First and last `seq` of the log entries that the message comes from; empty if there are none."""
-    verbatim: bool
-    """True if the message is an exact copy of that of the log."""
-    tokens: int
-    message: dict[str, Any]
-    """The message in the format of Chat Completions, without media data."""
-
-
-class MessageMark(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A message of the log, and how much of it a prompt contains."""
-
-    seq: int
-    turn_id: int
-    role: str
-    timestamp: int
-    tokens: int
-    text: str
-    """The first characters of the message; empty if it was erased."""
-    shortened: bool
-    """True if `text` is not the whole text."""
-    agent: str | None
-    pinned: bool
-    importance: float | None
-    state: State
-    decision: str
-    cause: Cause
-    reason: str
-    block: str | None
-    excerpts: tuple[Excerpt, ...]
-    """Words of the message that the prompt contains, if it contains only a part of it."""
-
-
-class CacheBreak(msgspec.Struct, frozen=True, gc=False):
-    """The first message at which a prompt differs from the one before, so that a provider's cache cannot reuse it."""
-
-    message: int
-    """Index of the message in the prompt."""
-    seq: int | None
-    """`seq` of its log entry; null if it has none."""
-    why: str
-    change: PrefixChange
-    """The same for programs."""
 
 
 class PromptView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -158,40 +74,40 @@ class PromptView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     previous: str | None
     next: str | None
     """Ids of the calls before and after this one."""
-    exact: bool | None
+    exact: bool | None = None
     """True if these are exactly the messages that were sent, false if something was erased since; null if it was not sent or not recorded."""
-    differences: tuple[str, ...]
+    differences: tuple[str, ...] = ()
     """If `exact` is false: what differs from the prompt that was sent."""
-    not_recorded: str | None
+    not_recorded: str | None = None
     """Why the prompt is not known; null if it is."""
     agent: str | None
     model: str
-    strategy: dict[str, Any] | None
+    strategy: dict[str, Any] | None = None
     """The strategy and its options; null if the prompt is not known."""
-    tokens: int
+    tokens: int = 0
     """Tokens of the conversation; 0 if they are not known."""
-    total_tokens: int
+    total_tokens: int = 0
     """Tokens of the whole prompt."""
-    budget: int
+    budget: int = 0
     """Maximum tokens of the conversation."""
-    window: int
+    window: int = 0
     """Tokens of all `sections`: the context window that is used, as Holdfast counts tokens."""
-    sections: tuple[PromptSection, ...]
-    messages: tuple[PromptMessage, ...]
+    sections: tuple[PromptSection, ...] = ()
+    messages: tuple[PromptMessage, ...] = ()
     """Messages of the prompt; empty if it is not known."""
-    compactions: tuple[CompactionSize, ...]
-    recalled: tuple[str, ...]
-    decisions: tuple[Run, ...]
+    compactions: tuple[CompactionSize, ...] = ()
+    recalled: tuple[str, ...] = ()
+    decisions: tuple[Run, ...] = ()
     """For ranges of the session's messages: whether the prompt contains them, and why."""
-    before: str | None
+    before: str | None = None
     """Id of the call with which the prompt is compared: the previous one of the same agent and settings."""
-    difference: PromptDifference | None
+    difference: PromptDifference | None = None
     """The difference from `before`; null if that prompt is not known."""
-    broken: CacheBreak | None
+    broken: CacheBreak | None = None
     """The first message at which the provider's cache breaks, and why; null if the prompt begins with the whole prompt before."""
-    request: dict[str, Any] | None
+    request: dict[str, Any] | None = None
     """The prompt in the format of a provider, if `dialect` was given."""
-    log: tuple[MessageMark, ...]
+    log: tuple[MessageMark, ...] = ()
     """Messages of the log with their marks, in order."""
     log_messages: int
     """Number of entries of the log, including those that are not marked here."""
@@ -199,6 +115,9 @@ class PromptView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 class PromptedSession(ExplainedSession):
     """Adds the methods `calls` and `prompt` to `SessionHandle`: the recorded model calls, and the prompt of each."""
+
+    _is_chosen: bool
+    """True if the caller chose the agent or the model of the handle."""
 
     async def calls(self, limit: int = 20, *, after: str | None = None, descending: bool = True) -> CallPage:
         """Return a page of the session's recorded model calls, newest first.
@@ -232,6 +151,8 @@ class PromptedSession(ExplainedSession):
     ) -> PromptView:
         """Show the prompt of a model call: its sections and messages, and the difference from the prompt before. No model is called.
 
+        If the agent or model of this handle was chosen and did not make the call, the result is the prompt that it would have got.
+
         Args:
             call_id: `12.0`, `12` for the last call of turn 12, or `next` for the prompt that would be built now.
             strategy, budget: a strategy or a token limit to try instead of those of the call.
@@ -244,119 +165,97 @@ class PromptedSession(ExplainedSession):
             InvalidRequest: an argument is invalid, or the session is too long to try other settings.
             BudgetTooSmall: no valid prompt fits.
         """
-        wanted = PromptQuery(
-            id=call_id,
-            strategy=strategy,
-            budget=budget,
-            dialect=dialect,
-            log_after=log_after,
-            log_limit=log_limit,
-        )
-        return await view_prompt(self._engine, self.ref, self.responder, wanted)
+        check_whole(log_limit, "log_limit", 0, PROMPT_LOG)
+        if log_after is not None:
+            check_whole(log_after, "log_after", -1)
+        if dialect is not None:
+            check_dialect(dialect)
+        engine, ref = self._engine, self.ref
+        session = await engine.store.get(ref)
+        one: NumberedCall | None = None
+        of_turn: Sequence[NumberedCall] = ()
+        if call_id != NEXT:
+            turn_id, number = parse_call_id(call_id)
+            of_turn = await read_turn(engine.store, ref, turn_id)
+            one = choose_call(of_turn, ref, turn_id, number)
+        sender, is_other = await self._find_sender(session, one)
+        responder = engine.roster.with_request(sender, strategy, budget)
+        found = await self._find_prompt(session, responder, one, is_custom=is_other or responder is not sender)
+        before, after = await self._find_neighbours(of_turn, one)
+        base: dict[str, Any] = {
+            "session_id": ref.id,
+            "version": session.version,
+            "id": str(one.id) if one else NEXT,
+            "call": summarize_call(one) if one else None,
+            "turn_calls": len(of_turn),
+            "previous": str(before) if before else None,
+            "next": str(after) if after else None,
+            "agent": responder.agent_name,
+            "model": one.call.model if one and (found is None or found.built is None) else responder.llm.model,
+            "log_messages": session.tail.next_seq,
+        }
+        if found is None:
+            return PromptView(**base, not_recorded=_NOT_RECORDED)
+        if (earlier := found.before and found.before.call) is not None:
+            compared = locate_call(await read_turn(engine.store, ref, earlier.turn_id), earlier)
+            base["before"] = str(compared) if compared else None
+        log = await self._read_log(found.prompt, log_after, log_limit)
+        return await run_cpu(lambda: PromptView(**base, **_show_prompt(found, log, dialect)))
 
+    async def _find_sender(self, session: Session, one: NumberedCall | None) -> tuple[Responder, bool]:
+        """Return the agent and model whose prompt is shown, and whether they are others than those of the call.
 
-async def view_prompt(engine: Engine, ref: SessionRef, responder: Responder, wanted: PromptQuery) -> PromptView:
-    """Show a prompt of a session. No model is called, and the session does not count as used.
-
-    Args:
-        engine: the tenant's engine.
-        ref: the session.
-        responder: the responder of the session or, with `PromptQuery.other`, the one whose prompt is wanted.
-        wanted: the prompt.
-
-    Raises:
-        InvalidRequest: an argument is invalid, or the session is too long to try other settings.
-        CallNotFound: the session has no such call.
-        BudgetTooSmall: no valid prompt fits.
-    """
-    check_whole(wanted.log_limit, "log_limit", 0, PROMPT_LOG)
-    if wanted.log_after is not None:
-        check_whole(wanted.log_after, "log_after", -1)
-    if wanted.dialect is not None:
-        check_dialect(wanted.dialect)
-    session = await engine.store.get(ref)
-    one: NumberedCall | None = None
-    of_turn: Sequence[NumberedCall] = ()
-    if wanted.id != NEXT:
-        turn_id, number = parse_call_id(wanted.id)
-        of_turn = await read_turn(engine.store, ref, turn_id)
-        one = choose_call(of_turn, ref, turn_id, number)
-    found = await _find_prompt(engine, session, responder, wanted, one)
-    before = after = None
-    if one is not None:
-        before, after = await find_neighbours(engine.store, ref, of_turn, one.id)
-    elif newest := await engine.store.calls(ref, start=0, limit=1):
-        before = (await find_call(engine.store, ref, newest[0].turn_id, None)).id
-    compared = await _locate(engine, ref, found.before) if found.before else None
-    log = await _read_log(engine, ref, found.prompt, wanted) if found.prompt else ()
-    base: dict[str, Any] = {
-        "session_id": ref.id,
-        "version": session.version,
-        "id": str(one.id) if one else NEXT,
-        "call": summarize_call(one) if one else None,
-        "turn_calls": len(of_turn),
-        "previous": str(before) if before else None,
-        "next": str(after) if after else None,
-        "agent": found.responder.agent_name,
-        "model": one.call.model if one and not wanted.is_custom else found.responder.llm.model,
-        "before": str(compared) if compared else None,
-        "log_messages": session.tail.next_seq,
-    }
-    return await run_cpu(lambda: PromptView(**base, **_show_prompt(found, log, wanted)))
-
-
-class _Found(NamedTuple):
-    """The prompt to show."""
-
-    prompt: ShownPrompt | None
-    """None: it is not recorded."""
-    before: ShownPrompt | None
-    """The prompt with which it is compared."""
-    responder: Responder
-    strategy: dict[str, Any] | None
-
-
-async def _find_prompt(
-    engine: Engine, session: Session, responder: Responder, wanted: PromptQuery, one: NumberedCall | None
-) -> _Found:
-    """Return the prompt to show, and the one before of the same agent and settings."""
-    store, ref = engine.store, session.ref
-    if one is None:
-        sender = responder if wanted.other else await find_last_sender(engine, session, responder)
-    else:
+        They are those that made the call, or the newest one. If others were chosen, it is these.
+        """
+        engine, own = self._engine, self.responder
+        if one is None:
+            return (own, True) if self._is_chosen else (await find_last_sender(engine, session, own), False)
         record = decode_record(one.call.build) if one.call.through >= 0 else None
-        sender = (record and not wanted.other and find_sender(engine.roster, session, record)) or responder
-    if one is not None and not wanted.is_custom:
-        prompt = await read_prompt(store, ref, one.call)
-        if prompt is None:
-            return _Found(None, None, sender, None)
-        last = await find_previous(store, ref, one.call.view, one.call)
-        strategy = {"strategy": prompt.record.strategy, **prompt.record.options}
-        if sender.context == prompt.record.settings:
-            strategy = describe_strategy(sender.strategy)
-        return _Found(prompt, await read_prompt(store, ref, last) if last else None, sender, strategy)
-    if wanted.is_custom and not can_rebuild(session):
-        raise InvalidRequest(
-            f"other settings are tried for sessions of up to {EXPLAIN_REBUILT:,} messages and {EXPLAIN_REBUILT_TOKENS:,} "
-            "tokens; this one is longer",
-            param="strategy",
+        sender = (record and find_sender(engine.roster, session, record)) or own
+        is_other = (sender.agent_name, sender.llm.name) != (own.agent_name, own.llm.name)
+        return (own, True) if self._is_chosen and is_other else (sender, False)
+
+    async def _find_prompt(
+        self, session: Session, responder: Responder, one: NumberedCall | None, *, is_custom: bool
+    ) -> FoundPrompt | None:
+        """Return the prompt of a call, or the next one; None if that of the call is not recorded."""
+        engine, ref = self._engine, self.ref
+        if one is not None and not is_custom and await read_record(engine.store, ref, one.call) is None:
+            return None
+        if is_custom and not can_rebuild(session):
+            raise InvalidRequest(
+                f"other settings are tried for sessions of up to {EXPLAIN_REBUILT:,} messages and "
+                f"{EXPLAIN_REBUILT_TOKENS:,} tokens; this one is longer",
+                param="strategy",
+            )
+        look = PromptRequest(
+            responder=responder,
+            dialect=responder.llm.dialect,
+            at_turn=one.id.turn_id if one else None,
+            call=one.call if one else None,
+            use_recorded=not is_custom,
+            compare=True,
         )
-    chosen = engine.roster.with_request(sender, wanted.strategy, wanted.budget)
-    look = PreviewRequest(
-        responder=chosen,
-        settings=chosen.context,
-        dialect=chosen.llm.dialect,
-        at_turn=one.id.turn_id if one else None,
-        through=one.call.through if one and one.call.through >= 0 else None,
-        touch=False,
-        explain=one is None,
-    )
-    made = await find_context(engine, ref, look)
-    before = made.before
-    if one is not None and (last := await find_previous(store, ref, chosen.view_key, one.call)) is not None:
-        before = await read_prompt(store, ref, last)
-    assert made.built is not None, "the prompt was built"
-    return _Found(made.prompt, before, chosen, describe_strategy(made.built.request.strategy))
+        return await find_prompt(engine, ref, look)
+
+    async def _find_neighbours(
+        self, of_turn: Sequence[NumberedCall], one: NumberedCall | None
+    ) -> tuple[CallId | None, CallId | None]:
+        """Return the calls before and after a call, or the newest one if there is none."""
+        store = self._engine.store
+        if one is not None:
+            return await find_neighbours(store, self.ref, of_turn, one.id)
+        newest = await store.calls(self.ref, start=0, limit=1)
+        return (await find_call(store, self.ref, newest[0].turn_id, None)).id if newest else None, None
+
+    async def _read_log(self, prompt: ShownPrompt, after: int | None, limit: int) -> Sequence[Entry]:
+        """Return the messages of the log to mark: those after a `seq`, or those around the beginning of the prompt's tail."""
+        if not limit:
+            return ()
+        frontier, last = prompt.record.frontier, prompt.record.end[0]
+        start = frontier - limit // 2 if frontier else last + 1 - limit
+        start = start if after is None else after + 1
+        return await self._engine.store.entries(self.ref, start=max(0, start), limit=limit, retired=True)
 
 
 async def find_last_sender(
@@ -370,55 +269,33 @@ async def find_last_sender(
     return responder
 
 
-async def _locate(engine: Engine, ref: SessionRef, prompt: ShownPrompt) -> CallId | None:
-    """Return the position of the call of a prompt."""
-    assert prompt.call is not None, "the prompt was sent"
-    return locate_call(await read_turn(engine.store, ref, prompt.call.turn_id), prompt.call)
-
-
-async def _read_log(engine: Engine, ref: SessionRef, prompt: ShownPrompt, wanted: PromptQuery) -> Sequence[Entry]:
-    """Return the messages of the log to mark: those after a `seq`, or those around the beginning of the prompt's tail."""
-    if not wanted.log_limit:
-        return ()
-    if wanted.log_after is not None:
-        start = wanted.log_after + 1
-    else:
-        frontier, last = prompt.record.frontier, prompt.record.end[0]
-        start = frontier - wanted.log_limit // 2 if frontier else last + 1 - wanted.log_limit
-    return await engine.store.entries(ref, start=max(0, start), limit=wanted.log_limit, retired=True)
-
-
 # -- showing a prompt ----------------------------------------------------------------
 
 
-def _show_prompt(found: _Found, log: Sequence[Entry], wanted: PromptQuery) -> dict[str, Any]:
-    prompt, before = found.prompt, found.before
-    if prompt is None:
-        nothing: dict[str, Any] = dict.fromkeys(("differences", "sections", "messages", "compactions", "recalled"), ())
-        nothing |= dict.fromkeys(("decisions", "log"), ()) | dict.fromkeys(("exact", "strategy", "difference"))
-        nothing |= dict.fromkeys(("tokens", "budget", "total_tokens", "window"), 0)
-        return {**nothing, "not_recorded": _NOT_RECORDED, "broken": None, "request": None}
-    record, count = prompt.record, found.responder.llm.counter
-    divided, decisions = divide_prompt(prompt, count), list_decisions(record)
-    earlier = divide_prompt(before, count) if before else None
-    broken = compare_prefix(before, prompt)[1]
+def _show_prompt(found: FoundPrompt, log: Sequence[Entry], dialect: Dialect | None) -> dict[str, Any]:
+    """Return the fields of a `PromptView` that depend on the prompt."""
+    prompt, before, count = found.prompt, found.before, found.responder.llm.counter
+    record = prompt.record
+    messages, sections = divide_prompt(prompt, count)
     contents = PromptContents(prompt)
+    marks = [mark_message(entry, contents.find_presence(entry), PROMPT_TEXT_CHARS) for entry in log]
     return {
         "exact": prompt.is_exact,
         "differences": tuple(_iter_differences(prompt)),
-        "not_recorded": None,
         "strategy": found.strategy,
         "tokens": record.tokens,
         "budget": record.limit,
-        **_measure(divided),
-        "messages": tuple(map(_show_message, divided.parts)),
-        "compactions": tuple(measure_compactions(record, decisions)),
+        "total_tokens": sum(one.tokens for one in sections if one.name not in FREE),
+        "window": sum(one.tokens for one in sections),
+        "sections": sections,
+        "messages": messages,
+        "compactions": tuple(measure_compactions(record)),
         "recalled": record.recalled,
-        "decisions": tuple(decisions),
-        "difference": compare_prompts(earlier.parts, divided.parts, limit=PROMPT_CHANGES) if earlier else None,
-        "broken": CacheBreak(*broken) if broken else None,
-        "request": _convert(prompt, found.responder, wanted.dialect) if wanted.dialect else None,
-        "log": tuple(_mark(entry, contents.find_presence(entry)) for entry in log),
+        "decisions": tuple(list_decisions(record)),
+        "difference": compare_prompts(before, prompt, messages, count, limit=PROMPT_CHANGES) if before else None,
+        "broken": find_break(find_prefix(before, prompt), before.record if before else None, record),
+        "request": _convert(found, dialect) if dialect else None,
+        "log": tuple(MessageMark(**mark) for mark in marks),
     }
 
 
@@ -435,57 +312,12 @@ def _iter_differences(prompt: ShownPrompt) -> Iterator[str]:
         yield "a system message with values of temp: keys, which are never stored"
 
 
-def _measure(divided: DividedPrompt) -> dict[str, Any]:
-    sections = divided.sections
-    total = sum(one.tokens for one in sections if one.name not in FREE)
-    return {"sections": sections, "total_tokens": total, "window": sum(one.tokens for one in sections)}
-
-
-def _show_message(part: PromptPart) -> PromptMessage:
-    return PromptMessage(
-        section=part.section,
-        kind=part.kind,
-        seqs=part.seqs,
-        verbatim=part.verbatim,
-        tokens=part.tokens,
-        message=to_chat_message(_without_media(part.message)),
-    )
-
-
-def _without_media(message: Message) -> Message:
-    """Return the message with a description in place of each medium, which may be large."""
-    return show_to_model(message, ()) if message.media else message
-
-
-def _convert(prompt: ShownPrompt, responder: Responder, dialect: Dialect) -> dict[str, Any]:
+def _convert(found: FoundPrompt, dialect: Dialect) -> dict[str, Any]:
     """Return a prompt as the fields of a request to a provider, without media data."""
-    record, messages = prompt.record, [_without_media(one.message) for one in prompt.messages]
+    record, messages = found.prompt.record, [drop_media(one.message) for one in found.prompt.messages]
     if dialect not in {"openai", record.dialect}:
         leading = len(record.leading)
         messages = [*messages[:leading], *adapt_messages(messages[leading:], dialect, record.marker)]
-    marked = responder.llm.params.get("cache_control") is not False
-    system, sent = to_dialect(dialect, messages, marked=marked)
-    match dialect:
-        case "anthropic":
-            return {"system": system, "messages": sent} if system else {"messages": sent}
-        case "gemini":
-            return {"systemInstruction": system, "contents": sent} if system else {"contents": sent}
-        case _:
-            return {"messages": sent}
-
-
-def _mark(entry: Entry, presence: Presence) -> MessageMark:
-    text = "" if entry.erased else get_text(entry).lstrip("\n")
-    return MessageMark(
-        seq=entry.seq,
-        turn_id=entry.turn_id,
-        role=entry.message.role,
-        agent=entry.agent,
-        timestamp=entry.timestamp,
-        tokens=entry.tokens,
-        text=text[:PROMPT_TEXT_CHARS],
-        shortened=len(text) > PROMPT_TEXT_CHARS,
-        pinned=entry.pinned,
-        importance=entry.importance,
-        **msgspec.structs.asdict(presence),
-    )
+    system, sent = to_dialect(dialect, messages, found.responder)
+    system_name, name = ("systemInstruction", "contents") if dialect == "gemini" else ("system", "messages")
+    return {system_name: system, name: sent} if system else {name: sent}

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.context.build import WorkingSet
-from holdfast.context.explain import format_table
+from holdfast.context.explain import Overhead, format_table, measure_compactions
 from holdfast.context.fitting import Sent, fit_messages
 from holdfast.context.sources import MessageSource, join_sources, list_message_sources
 from holdfast.domain.messages import Message
@@ -334,32 +334,16 @@ class OpenTurn:
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
         used = f"strategy {built.request.strategy.name}, {built.tokens:,} of {built.budget:,} tokens"
-        head = f"{len(built.messages)} messages, {used}"
-        broke = (
-            f"the previous prompt differs from its message {built.broken.message}: {built.broken.why}"
-            if built.broken
-            else ""
-        )
-        recalled = ", ".join(built.recalled.ids) if built.recalled else ""
-        recalled_line = f"recalled in {built.recalled_tokens} tokens: {recalled}" if recalled else ""
-        known = built.request.introduction
-        introduced = f"known since before: {', '.join(known.ids)}" if known else ""
-        missed = "; ".join(f"not recalled: {why}" for why in built.request.recall.missed)
-        compactions = "\n".join(map(str, built.list_compactions()))
-        return "\n".join(
-            filter(
-                None,
-                [
-                    head,
-                    compactions,
-                    introduced,
-                    recalled_line,
-                    missed,
-                    broke,
-                    *format_table(built.overhead.to_wire(built.recalled_tokens), built.list_decisions()),
-                ],
-            )
-        )
+        record, broken = built.record, built.broken
+        lines = [f"{len(built.messages)} messages, {used}", *map(str, measure_compactions(record))]
+        if record.known:
+            lines.append(f"known since before: {', '.join(record.known)}")
+        if record.recalled:
+            lines.append(f"recalled in {record.recalled_tokens} tokens: {', '.join(record.recalled)}")
+        lines += [f"not recalled: {why}" for why in record.missed]
+        if broken is not None:
+            lines.append(f"the previous prompt differs from its message {broken.message}: {broken.why}")
+        return "\n".join([*lines, *format_table(Overhead.from_record(record), built.list_decisions())])
 
     def explanation(self) -> dict[str, Any]:
         """Return JSON data that explain how the last prompt was built.
@@ -370,7 +354,8 @@ class OpenTurn:
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
         counted = built.describe_count(self._turn.provider_count).to_wire()
-        return {**built.explain(), "counted": counted, "decisions": [run.to_wire() for run in built.list_decisions()]}
+        build, decisions = msgspec.to_builtins((built.explain(), built.list_decisions()))
+        return {**build, "counted": counted, "decisions": decisions}
 
 
 def _end_abandoned(scope: TurnScope, loop: asyncio.AbstractEventLoop, name: str) -> None:

@@ -543,6 +543,23 @@ PROMOTED_TOKENS: Final = 800
 """Maximum tokens of promoted memories in a prompt."""
 
 
+async def prepare_request(engine: Engine, session: Session, request: TurnRequest) -> Request:
+    """Return the input for building a prompt outside of a turn, for which nothing is searched.
+
+    Raises:
+        MissingState: the agent's instruction needs state, or an artifact, that does not exist.
+    """
+    responder, is_known = request.responder, not is_unplaced(session.ref)
+    return make_request(
+        request,
+        session,
+        await build_instruction(engine, session, responder),
+        marker=await engine.markers.derive(session),
+        learned=await engine.learning.get(responder.llm),
+        introduction=await introduce_memories(engine, session, responder) if is_known else None,
+    )
+
+
 async def introduce_memories(
     engine: Engine,
     session: Session,

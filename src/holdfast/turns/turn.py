@@ -20,6 +20,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.agents import Responder
 from holdfast.context.build import WorkingSet
 from holdfast.context.dialects import Dialect
+from holdfast.context.explain import Overhead, Recalled
 from holdfast.context.recalled import Introduction, Recall
 from holdfast.context.settings import RequestSettings
 from holdfast.context.units import NO_RESULT
@@ -359,9 +360,9 @@ class Turn:
                 "messages": len(built.messages),
                 "tokens_by_decision": built.sum_decisions(),
             }
-            summary["overhead"] = built.overhead.to_wire(built.recalled_tokens)
-            if recalled := built.describe_recalled():
-                summary["recalled"] = recalled
+            record = built.record
+            shown = {"overhead": Overhead.from_record(record), "recalled": Recalled.from_record(record)}
+            summary |= msgspec.to_builtins({name: value for name, value in shown.items() if value is not UNSET})
         if self.artifacts:
             summary["artifacts"] = format_versions(self.artifacts)
         if warnings := self.warnings.to_wire():

@@ -29,7 +29,7 @@ PAGES: Final[dict[str, list[str]]] = {
     f"{S}/prompt": ["exactly as it was sent · strategy digest", "Task 22", "Messages 3 of 18", "tokens free"],
     f"{S}/prompt?call=next&shape=gemini": ["What would be sent now", "Messages 4 of 19", '"role": "user"'],
     f"{S}/prompt?call=0&shape=anthropic": ["← Turn 0 →", "exactly as it was sent", "written after this prompt"],
-    f"{S}/prompt?strategy=token_window&from_budget=900": ["A: 900 tokens strategy digest", "Back to the prompt"],
+    f"{S}/prompt?strategy=token_window&budget=900": ["B: token_window, 900 tokens strategy", "Back to the prompt"],
     f"{S}/state": ["cart", "Shared with other sessions", 'user:language "en"', "report.html text/html 160 B 1"],
     f"{S}/artifacts/report.html": ["version 1 text/html 160 B", "Delete all versions"],
     f"{S}/artifacts/report.html?version=0": [SECRET],

@@ -114,7 +114,7 @@ class RestSession:
         return receipt
 
     async def context(self, **options: Any) -> Row:
-        return await self._row("POST", "context", body={"details": True, **options})
+        return await self._row("POST", "context", body=options)
 
     async def explain(self, **options: Any) -> Row:
         return await self._row("GET", "explain", **{"q" if k == "text" else k: v for k, v in options.items()})

@@ -10,7 +10,7 @@ from holdfast.errors import CompactionNotFound, HoldfastError
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import Values
 from holdfast.server.inspector.session import SESSION, SessionPageQuery, SessionPages
-from holdfast.sessions.prompt_views import PromptQuery, PromptView, view_prompt
+from holdfast.sessions.prompt_views import PromptView
 
 routes = SessionPages()
 _STORED: Final = 50
@@ -46,6 +46,6 @@ async def show_compactions(call: Call, query: CompactionsQuery, session: Session
 async def _view_next(call: Call, session: Session) -> PromptView | None:
     """Return the next prompt; None if it cannot be built."""
     try:
-        return await view_prompt(call.hf.engine, session.ref, call.hf.handle(session).responder, PromptQuery())
+        return await call.hf.handle(session).prompt()
     except HoldfastError:
         return None

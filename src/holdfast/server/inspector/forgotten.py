@@ -12,9 +12,9 @@ from holdfast.limits import EXPLAIN_QUERY_CHARS, PROMPT_LOG
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import Values, check_content
 from holdfast.server.inspector.session import SESSION, SessionPageQuery, SessionPages
-from holdfast.sessions.explanation import Explanation, MessageExplanation
-from holdfast.sessions.message_explanations import ExplainQuery, explain_messages
-from holdfast.sessions.prompt_views import NEXT, MessageMark, PromptQuery, find_last_sender, view_prompt
+from holdfast.sessions.explanation import Explanation, MessageExplanation, MessageMark
+from holdfast.sessions.handle import SessionHandle
+from holdfast.sessions.prompt_views import NEXT, find_last_sender
 
 routes = SessionPages()
 _SUGGESTED: Final = 12
@@ -45,13 +45,12 @@ async def show_forgotten(call: Call, query: ForgottenQuery, session: Session) ->
     explanation: Explanation | None = None
     suggested: Sequence[MessageMark] = ()
     if words or query.seq is not None:
-        wanted = ExplainQuery(
+        explanation = await SessionHandle(call.hf.engine, session.ref, responder).explain(
             seq=None if words else query.seq,
             text=words or None,
             turn=turn,
             before=query.before if words else None,
         )
-        explanation = await explain_messages(call.hf.engine, session.ref, responder, wanted)
     else:
         suggested = await _suggest(call, session, turn)
     found = explanation.messages if explanation else ()
@@ -75,11 +74,10 @@ async def show_forgotten(call: Call, query: ForgottenQuery, session: Session) ->
 
 async def _suggest(call: Call, session: Session, turn: int | None) -> list[MessageMark]:
     """Return messages of the user that are near the beginning of the prompt's tail and no longer in the prompt as a whole, newest first."""
-    wanted = PromptQuery(id=NEXT if turn is None else str(turn), log_limit=PROMPT_LOG // 2)
-    responder = call.hf.handle(session).responder
-    if turn is not None and not await call.hf.store.calls(session.ref, turn_id=turn, limit=1):
-        wanted = PromptQuery(log_limit=wanted.log_limit)
-    view = await view_prompt(call.hf.engine, session.ref, responder, wanted)
+    call_id = NEXT
+    if turn is not None and await call.hf.store.calls(session.ref, turn_id=turn, limit=1):
+        call_id = str(turn)
+    view = await call.hf.handle(session).prompt(call_id, log_limit=PROMPT_LOG // 2)
     gone = [mark for mark in view.log if mark.role == "user" and mark.decision in ("evicted", "compacted", "cut")]
     return gone[::-1][:_SUGGESTED]
 

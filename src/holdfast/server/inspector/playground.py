@@ -27,7 +27,7 @@ from holdfast.server.inspector.transcript import Block, join_results
 from holdfast.server.limits import PLAYGROUND_MESSAGES
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
-from holdfast.sessions.prompt_views import NEXT, PromptQuery, PromptView, view_prompt
+from holdfast.sessions.prompt_views import NEXT, PromptView
 
 routes = Routes("inspector")
 _PATH: Final = "/inspect/playground"
@@ -132,9 +132,7 @@ async def _view_last_prompt(call: Call, session: Session) -> PromptView | None:
     if call_id == NEXT:
         return None
     try:
-        return await view_prompt(
-            call.hf.engine, session.ref, call.hf.handle(session).responder, PromptQuery(id=call_id)
-        )
+        return await call.hf.handle(session).prompt(call_id)
     except HoldfastError:
         return None
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-import msgspec
-
 from holdfast.context.settings import STRATEGIES
 from holdfast.domain.objects import Count, json_schema
 from holdfast.domain.session import Session
@@ -17,10 +15,11 @@ from holdfast.server.inspector.frame import GLOBALS, Segment, Values, make_sessi
 from holdfast.server.inspector.prompt_words import describe_run, name_decision
 from holdfast.server.inspector.session import SESSION, SessionPageQuery, SessionPages
 from holdfast.server.limits import INSPECTOR_MESSAGES
+from holdfast.sessions.explanation import MessageMark
 from holdfast.sessions.message_explanations import decode_escapes
 from holdfast.sessions.model_calls import CallId, list_calls, parse_call_id
-from holdfast.sessions.prompt_sections import FREE, PromptChange
-from holdfast.sessions.prompt_views import NEXT, MessageMark, PromptMessage, PromptQuery, PromptView, view_prompt
+from holdfast.sessions.prompt_sections import FREE, PromptChange, PromptMessage
+from holdfast.sessions.prompt_views import NEXT, PromptView
 
 routes = SessionPages()
 SECTIONS: Final[Mapping[str, tuple[str, str]]] = {
@@ -81,15 +80,11 @@ class PromptPageQuery(SessionPageQuery, kw_only=True):
     """Another budget to try."""
     model: str | None = None
     """Another model to try."""
-    from_strategy: str | None = None
-    """Compare with this strategy instead of the prompt as it was sent."""
-    from_budget: Count | None = None
-    """Compare with this budget instead of the prompt as it was sent."""
 
     @property
     def compares(self) -> bool:
         """True if other settings are wanted."""
-        return any((self.strategy, self.budget, self.model, self.from_strategy, self.from_budget))
+        return any((self.strategy, self.budget, self.model))
 
 
 class Piece(NamedTuple):
@@ -124,13 +119,8 @@ async def show_prompt(call: Call, query: PromptPageQuery, session: Session) -> V
     """Return the prompt view of a session."""
     handle = call.hf.handle(session)
     call_id = await find_call_id(call, session, query.call)
-    wanted = PromptQuery(
-        id=call_id,
-        dialect=query.shape,
-        log_after=query.log_after,
-        log_limit=0 if query.compares else _LOG_SIZE,
-    )
-    view = await view_prompt(call.hf.engine, session.ref, handle.responder, wanted)
+    log_limit = 0 if query.compares else _LOG_SIZE
+    view = await handle.prompt(call_id, dialect=query.shape, log_after=query.log_after, log_limit=log_limit)
     sides = await _compare(call, session, query, view) if query.compares else ()
     built = [side.view for side in sides if side.view]
     free = [Segment(*SECTIONS[one.name], one.tokens) for one in view.sections if one.name in FREE]
@@ -163,59 +153,19 @@ async def find_call_id(call: Call, session: Session, given: str | None) -> str:
 
 
 async def _compare(call: Call, session: Session, query: PromptPageQuery, sent: PromptView) -> list[Side]:
-    """Build the prompts of a comparison: the sent one or one with other settings, and one with other settings."""
+    """Return the prompt of a call, and the one that other settings give at that moment. An error becomes part of the page."""
     first = Side("As it was sent" if sent.call else "With the present settings", sent)
-    if query.from_strategy or query.from_budget:
-        strategy, budget = query.from_strategy, query.from_budget
-        settings = PromptQuery(id=sent.id, strategy=strategy, budget=budget)
-        title = _name_settings(query.from_strategy, query.from_budget)
-        first = await _try_settings(call, session, sent, title, settings)
-    settings = PromptQuery(
-        id=sent.id,
-        strategy=query.strategy or query.from_strategy,
-        budget=query.budget,
-        other=query.model is not None,
-    )
-    same = first.view.budget if first.view else query.from_budget
-    title = _name_settings(query.strategy, query.budget, query.model)
-    return [first, await _try_settings(call, session, sent, title, settings, budget=same, model=query.model)]
-
-
-def _name_settings(strategy: str | None, budget: int | None, model: str | None = None) -> str:
-    given = (strategy, f"{budget:,} tokens" if budget else None, model)
-    return ", ".join(filter(None, given)) or "The same settings"
-
-
-async def _try_settings(
-    call: Call,
-    session: Session,
-    sent: PromptView,
-    title: str,
-    settings: PromptQuery,
-    *,
-    budget: int | None = None,
-    model: str | None = None,
-) -> Side:
-    """Build the prompt that other settings give at the moment of a call. An error becomes part of the page.
-
-    Args:
-        call: the request.
-        session: the session.
-        sent: the prompt of the call.
-        title: name of the settings.
-        settings: the settings.
-        budget: the budget, if the settings have none and the strategy has one; None: that of the call.
-        model: the model; None: that of the call.
-    """
-    spec = STRATEGIES.get(settings.strategy or (sent.strategy or {}).get("strategy", ""))
-    if not settings.budget and spec is not None and "budget" in spec.keys:
-        settings = msgspec.structs.replace(settings, budget=budget or sent.budget)
+    given = (query.strategy, f"{query.budget:,} tokens" if query.budget else None, query.model)
+    title, budget = ", ".join(filter(None, given)), query.budget
+    spec = STRATEGIES.get(query.strategy or (sent.strategy or {}).get("strategy", ""))
+    if not budget and spec is not None and "budget" in spec.keys:
+        budget = sent.budget
+    agent = sent.agent if query.model and sent.agent in call.hf.roster.agents else None
     try:
-        agent = sent.agent if sent.agent in call.hf.roster.agents else None
-        responder = call.hf.find_responder(session, agent=agent, model=model or None)
-        return Side(title, await view_prompt(call.hf.engine, session.ref, responder, settings))
+        handle = call.hf.handle(session, agent=agent, model=query.model or None)
+        return [first, Side(title, await handle.prompt(sent.id, strategy=query.strategy or None, budget=budget))]
     except HoldfastError as exc:
-        return Side(title, None, exc.public_message)
+        return [first, Side(title, None, exc.public_message)]
 
 
 def _get_free(view: PromptView) -> int:

@@ -22,7 +22,7 @@ from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.routes import TEXT
 from holdfast.sessions.carry_over import CARRIED_FROM
-from holdfast.sessions.message_explanations import ExplainQuery, find_entries, get_text, quote_match
+from holdfast.sessions.message_explanations import find_entries, get_text, quote_match
 from holdfast.sessions.session_list import compute_cached_share, find_expiry_time, find_state
 from holdfast.wire.openai import to_entry_json
 
@@ -176,10 +176,8 @@ async def _search(
     """
     if not query.q or not query.q.strip() or hides_content(call.request.scope, call.caller):
         return None
-    wanted = ExplainQuery(text=query.q, before=query.before, limit=_HITS)
-    wanted.check()
-    found, before = await find_entries(call.hf.engine, session.ref, wanted)
     words = query.q
+    found, before = await find_entries(call.hf.engine, session.ref, text=words, before=query.before, limit=_HITS)
     return await run_cpu(lambda: ([(one, quote_match(get_text(one), words)) for one in found], before))
 
 
