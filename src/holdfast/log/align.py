@@ -56,20 +56,12 @@ class LogRemainder(NamedTuple):
     following: Entry | None
     """The next visible message; None if there is none."""
 
-    @property
-    def visible(self) -> int | None:
-        """`seq` of the next visible message; None if there is none."""
-        return None if self.following is None else self.following.seq
-
 
 def detect_mode(incoming: Iterable[Message], mode: Mode) -> Literal["transcript", "delta"]:
     """Return the mode that the request sets, or detect it: messages without an assistant message are a delta."""
     if mode != "auto":
         return mode
-    for message in incoming:
-        if message.role == "assistant":
-            return "transcript"
-    return "delta"
+    return "transcript" if any(message.role == "assistant" for message in incoming) else "delta"
 
 
 def align_delta(last: Sequence[Entry], sent: Sequence[Message]) -> Plan:
@@ -156,7 +148,7 @@ def drop_known_results(stored: Sequence[Entry], sent: Sequence[Message]) -> tupl
         ResultExists: there is another result of one of these calls.
     """
     kept: list[Message] = []
-    for message in takewhile(lambda one: one.role == "tool", sent):
+    for message in _take_results(sent):
         id_ = message.tool_call_id
         call = next((one for one in reversed(stored) if any(call.id == id_ for call in one.message.tool_calls)), None)
         results = [] if call is None else [one.message for one in stored if one.kind == "result" and one.seq > call.seq]
@@ -166,14 +158,6 @@ def drop_known_results(stored: Sequence[Entry], sent: Sequence[Message]) -> tupl
         elif encode_canonical(known) != encode_canonical(message):
             raise ResultExists(str(id_))
     return (*kept, *dropwhile(lambda one: one.role == "tool", sent))
-
-
-def count_shared(stored: Sequence[Entry], sent: Sequence[Message]) -> int:
-    """Return how many of the first messages are the same in a log and a request. Both have only visible messages."""
-    pairs = zip(stored, sent, strict=False)
-    return next(
-        (at for at, (one, other) in enumerate(pairs) if not is_same_message(one, other)), min(len(stored), len(sent))
-    )
 
 
 def keep_media(plan: Plan, replaced: Sequence[Entry]) -> Plan:
@@ -229,31 +213,24 @@ def align_rest(remainder: LogRemainder, rest: Sequence[Message]) -> Plan:
     if not rest and open_from < len(remainder.tools):
         # These calls were never answered, and the request does not contain them, so the client never received them.
         return Plan("regenerated", retire_from=remainder.tools[open_from].seq)
-    if remainder.visible is None:
+    if remainder.following is None:
         unseen = find_unseen_calls(remainder.tools, rest)
         return Plan("continued" if rest else "replayed", rest, renamed=renamed, unanswered=unseen)
-    is_edit = bool(rest) or (remainder.following is not None and remainder.following.kind == "user")
-    return Plan("edited" if is_edit else "regenerated", rest, retire_from=_find_reply_start(remainder), renamed=renamed)
+    is_edit = bool(rest) or remainder.following.kind == "user"
+    joined = (
+        tool.seq for tool in remainder.tools if (tool.metadata or {}).get(JOINED)
+    )  # retired with the reply that they were joined into
+    start = next(joined, remainder.following.seq)
+    return Plan("edited" if is_edit else "regenerated", rest, retire_from=start, renamed=renamed)
 
 
 def _check_result(sent: Message, tools: Sequence[Entry], renamed: Mapping[str, str]) -> None:
     """Raise `ResultExists` if a message is the result of a call that has another one."""
     name = renamed.get(sent.tool_call_id or "")
-    if name is not None and any(tool.message.tool_call_id == name for tool in takewhile(_is_result, tools)):
+    if name is not None and any(
+        tool.message.tool_call_id == name for tool in takewhile(lambda tool: tool.kind == "result", tools)
+    ):
         raise ResultExists(str(sent.tool_call_id))
-
-
-def _is_result(entry: Entry) -> bool:
-    return entry.kind == "result"
-
-
-def _find_reply_start(remainder: LogRemainder) -> int | None:
-    """Return the `seq` at which the log's next reply begins; None if there is no reply.
-
-    Texts that were joined into the reply belong to it, because they are retired with it.
-    """
-    joined = (tool.seq for tool in remainder.tools if (tool.metadata or {}).get(JOINED))
-    return next(joined, remainder.visible)
 
 
 def is_same_message(entry: Entry, message: Message) -> bool:
@@ -390,12 +367,7 @@ def _count_shared_results(stored: Sequence[Message], sent: Sequence[Message], re
 
 def _take_results(messages: Iterable[Message]) -> list[Message]:
     """Return the tool results with which `messages` begins."""
-    found = []
-    for message in messages:
-        if message.role != "tool":
-            break
-        found.append(message)
-    return found
+    return list(takewhile(lambda message: message.role == "tool", messages))
 
 
 def _encode_result(message: Message, renamed: Mapping[str, str]) -> bytes:

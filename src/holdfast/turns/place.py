@@ -35,7 +35,6 @@ from holdfast.log.align import (
     align_delta,
     align_rest,
     compare_rounds,
-    count_shared,
     is_same_message,
     is_seen_prefix,
     is_unheard,
@@ -58,29 +57,19 @@ class MatchLost(Exception):
     """
 
 
-class Place:
-    """The session of a request. The arguments become attributes.
+class Place(NamedTuple):
+    """The session of a request."""
 
-    Args:
-        session: the session as it was when it was found.
-        kind: `matched` if it was found by the request's messages, `fork` if it was made to continue after an earlier message, `keyed` if it
-            has the turn that the request repeats.
-        follows: `seq` of the message that the request continues after; None: the newest message.
-        find_again: places the request again; None: the request gets no other session.
+    session: Session
+    """The session as it was when it was found."""
+    kind: Literal["named", "matched", "new", "fork", "keyed"]
+    """`matched` if it was found by the request's messages, `fork` if it was made to continue after an earlier message, `keyed` if it has the
+    turn that the request repeats.
     """
-
-    def __init__(
-        self,
-        session: Session,
-        kind: Literal["named", "matched", "new", "fork", "keyed"],
-        *,
-        follows: int | None = None,
-        find_again: Callable[[], Awaitable[Place]] | None = None,
-    ) -> None:
-        self.session = session
-        self.kind = kind
-        self.follows = follows
-        self.find_again = find_again
+    follows: int | None = None
+    """`seq` of the message that the request continues after; None: the newest message."""
+    find_again: Callable[[], Awaitable[Place]] | None = None
+    """Places the request again; None: the request gets no other session."""
 
     def check(self, session: Session, retire_from: int | None) -> None:
         """Check that a request which was matched still belongs to the session.
@@ -134,7 +123,7 @@ class Trail:
 
     def make_landing(self, shared: int, entry: Entry | Sighting, *, live: bool = True) -> Landing:
         """Return the landing at an entry that equals the last one of the first `shared` visible messages."""
-        return Landing(self.at[shared - 1] + 1 if shared else 0, shared, entry.seq, entry.digest, live)
+        return Landing(self.at[shared - 1] + 1 if shared else 0, shared, entry.seq, live)
 
 
 class Landing(NamedTuple):
@@ -146,13 +135,11 @@ class Landing(NamedTuple):
     """Number of visible messages of the request up to and including it."""
     seq: int
     """Its `seq` in the log; -1: the beginning of the log."""
-    digest: bytes
-    """Its digest in the log."""
     live: bool = True
     """False if it was replaced, so that the request continues a retired branch."""
 
 
-_START: Final = Landing(0, 0, -1, GENESIS)
+_START: Final = Landing(0, 0, -1)
 """The beginning of a log, where the first message was edited."""
 
 
@@ -305,12 +292,8 @@ async def look_up(
         part = marks[max(start, 0) : start + MARKS]
         found = await store.sightings(user_id, part, alias=alias, session=session, limit=limit) if part else ()
         if found:
-            return [_move(one, max(start, 0)) for one in found]
+            return [evolve(one, mark=one.mark + max(start, 0)) for one in found]
     return ()
-
-
-def _move(place: Sighting, by: int) -> Sighting:
-    return evolve(place, mark=place.mark + by) if by else place
 
 
 async def _extend(store: Store, ref: SessionRef, trail: Trail, landing: Landing) -> Landing:
@@ -318,21 +301,23 @@ async def _extend(store: Store, ref: SessionRef, trail: Trail, landing: Landing)
 
     A reply that its client may not have received is also the same as nothing at all.
     """
-    while landing.shared < len(trail.messages):
-        marks = make_chain(landing.digest, trail.messages[landing.shared : landing.shared + MARKS])
-        place = await _find_live(store, ref, marks)
-        if place is not None:
-            landing = trail.make_landing(landing.shared + place.mark + 1, place)
-            continue
-        following = (await read_remainder(store, ref, landing.seq)).following
-        if following is None:
-            break
-        if is_same_message(following, trail.messages[landing.shared]):
-            landing = trail.make_landing(landing.shared + 1, following)
-        elif is_unheard(following) and trail.messages[landing.shared].role != "assistant":
-            landing = landing._replace(seq=following.seq, digest=following.digest)
+
+    def is_different(entry: Entry) -> bool:
+        nonlocal landing
+        if not entry.message.visible:
+            return False
+        if landing.shared == len(trail.messages):
+            return True
+        message = trail.messages[landing.shared]
+        if is_same_message(entry, message):
+            landing = trail.make_landing(landing.shared + 1, entry)
+        elif is_unheard(entry) and message.role != "assistant":
+            landing = landing._replace(seq=entry.seq)
         else:
-            break
+            return True
+        return False
+
+    await read_entries_until(store, ref, is_different, keep=lambda _: False, start=landing.seq + 1)
     return landing
 
 
@@ -357,27 +342,6 @@ async def _has_branch(store: Store, ref: SessionRef, trail: Trail, lost: Landing
         elif entry.message.visible and not is_unheard(entry):
             return False
     return True
-
-
-async def _find_live(store: Store, ref: SessionRef, marks: Sequence[bytes]) -> Sighting | None:
-    """Return the live place of the last of these chained digests that the live path has; None: it has none.
-
-    If it has one of them, it also has those before it, so that the end of what a retired branch shares with it is found by halving.
-    """
-    places = await look_up(store, ref.user_id, marks, session=ref)
-    found = next((one for one in places if one.live), None)
-    if found is not None or not places:
-        return found
-    begin, end = 0, places[0].mark
-    while begin < end:
-        middle = (begin + end) // 2
-        places = await look_up(store, ref.user_id, marks[middle : middle + 1], session=ref)
-        live = next((one for one in places if one.live), None)
-        if live is None:
-            end = middle
-        else:
-            begin, found = middle + 1, _move(live, middle)
-    return found
 
 
 # -- anchors -------------------------------------------------------------------------
@@ -422,16 +386,9 @@ async def _find_anchored(
         at, run = copied, await read_run(store, session.ref, trail, copied, copy.seq) if copy else []
     if not run:
         return None
-    anchor = trail.make_landing(at + 1, run[0])
     if await _has_more(store, session.ref, run[-1].seq, at + 1 - len(run)):
-        return await _extend(store, session.ref, trail, anchor)
-    begin = prefix or _START
-    stored = await store.entries(session.ref, start=begin.seq + 1, stop=run[0].seq + 1)
-    visible = [entry for entry in stored if entry.message.visible]
-    same = count_shared(visible, trail.messages[begin.shared : at + 1])
-    if not same:
-        return begin
-    return await _extend(store, session.ref, trail, trail.make_landing(begin.shared + same, visible[same - 1]))
+        return await _extend(store, session.ref, trail, trail.make_landing(at + 1, run[0]))
+    return prefix or await _extend(store, session.ref, trail, _START)
 
 
 async def read_run(store: Store, ref: SessionRef, trail: Trail, at: int, seq: int) -> list[Entry]:

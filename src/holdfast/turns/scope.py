@@ -51,16 +51,15 @@ class TurnScope:
                 turn.engine.life.begin_use(turn.request.ref)
                 self._in_use = True
                 return
-            except MatchLost as exc:
-                place = None
+            except BaseException as exc:
+                place, is_lost = None, isinstance(exc, MatchLost)
                 try:  # before the session is free, so that this request stays before those that wait
-                    place = await turn.find_place() if turn.follows is not None else None
+                    place = await turn.find_place() if is_lost and turn.follows is not None else None
                 finally:
                     await self.__aexit__(type(exc), exc, exc.__traceback__)
-                turn.move(place or await turn.find_place())
-            except BaseException as exc:
-                await self.__aexit__(type(exc), exc, exc.__traceback__)
-                raise
+                if not is_lost:
+                    raise
+            turn.move(place or await turn.find_place())
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
