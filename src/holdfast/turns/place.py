@@ -252,7 +252,8 @@ async def find_landing(store: Store, session: Session, trail: Trail, *, whole: b
         return prefix
     if prefix is not None and not prefix.live:  # the live reply may be the part of it that was heard
         heard = await _extend(store, session.ref, trail, _START)
-        return await _extend_retired(store, session.ref, trail, prefix) if heard.shared < prefix.shared else heard
+        is_heard = heard.shared >= prefix.shared
+        return heard if is_heard else await _find_lost(store, session.ref, trail, prefix.shared, whole=True) or prefix
     if prefix is not None:
         prefix = await _extend(store, session.ref, trail, prefix)
     shared = prefix.shared if prefix else 0
@@ -321,15 +322,21 @@ async def _extend(store: Store, ref: SessionRef, trail: Trail, landing: Landing)
     return landing
 
 
-async def _extend_retired(store: Store, ref: SessionRef, trail: Trail, landing: Landing) -> Landing:
-    """Return the landing after following a retired branch beyond `landing`, where the client left out media."""
-    for at in trail.list_replies(landing.shared)[: -ANCHORS - 1 : -1]:
+async def _find_lost(store: Store, ref: SessionRef, trail: Trail, start: int, *, whole: bool) -> Landing | None:
+    """Return the landing at the last reply from index `start` on that a retired branch has, if the message before it is the same too.
+
+    With `whole`, the request has all of the branch. A reply that was cut is searched near the end of the log, as in `_find_cut`.
+    """
+    replies = trail.list_replies(start)[: -ANCHORS - 1 : -1]
+    page = await store.entries(ref, limit=ENTRIES, descending=True, retired=True) if replies else ()
+    for at in replies:
         alias = digest_reply(trail.messages[at])
         places = await look_up(store, ref.user_id, [alias] if alias else (), alias=True, session=ref)
-        lost = await find_retired(store, ref, trail, at, [one for one in places if not one.live])
-        if lost is not None and await _has_branch(store, ref, trail, lost):
+        cut = (one for one in page if one.retired_by is not None and is_seen_prefix(one, trail.messages[at]))
+        lost = await find_retired(store, ref, trail, at, [*(one for one in places if not one.live), *cut])
+        if lost is not None and (not whole or await _has_branch(store, ref, trail, lost)):
             return lost
-    return landing
+    return None
 
 
 async def _has_branch(store: Store, ref: SessionRef, trail: Trail, lost: Landing) -> bool:
@@ -357,7 +364,7 @@ async def _find_anchored(
     """
     floor = prefix.shared if prefix else 0
     marks = [(at, digest) for at in trail.list_replies(floor) if (digest := digest_reply(trail.messages[at]))]
-    run, lost, copied, at = None, None, None, 0
+    run, copied, at = None, None, 0
     for _ in range(ANCHORS):
         places = await look_up(store, session.user_id, [mark for _, mark in marks], alias=True, session=session.ref)
         if not places:
@@ -370,16 +377,15 @@ async def _find_anchored(
         if usable:
             run = max(usable, key=lambda one: (len(one), one[0].seq))
             break
-        retired = [one for one in places if not one.live]
-        lost, copied = lost or await find_retired(store, session.ref, trail, at, retired), copied or at
+        copied = copied or at
         del marks[places[0].mark :]
-    if lost is not None and (run is None or await _has_branch(store, session.ref, trail, lost)):
-        return lost
     start = floor if run is None else at + 1
-    cut = await _find_cut(store, session.ref, trail, start, most=int(run is not None)) if named else None
-    if isinstance(cut, Landing):
-        return cut
-    run, at = cut or (run, at)
+    if named and (cut := await _find_cut(store, session.ref, trail, start, most=int(run is not None))):
+        run, at = cut
+        start = at + (len(run) > 1)
+    lost = await _find_lost(store, session.ref, trail, start, whole=run is not None)
+    if lost is not None:
+        return lost
     if not run and named and copied:  # an edit before this reply retired it, and stored the client's copy of it
         page = await store.entries(session.ref, limit=ENTRIES, descending=True)
         copy = next((one for one in page if is_same_message(one, trail.messages[copied])), None)
@@ -419,23 +425,17 @@ async def find_retired(
 
 async def _find_cut(
     store: Store, ref: SessionRef, trail: Trail, start: int, *, most: int
-) -> tuple[list[Entry], int] | Landing | None:
+) -> tuple[list[Entry], int] | None:
     """Return the run that ends at a reply near the end of the log of which the request has a part, and the index of this part.
 
     A reply that was cut has no digest that a part of it equals. Parts from index `start` on are compared, and runs of up to `most`
-    messages do not count. Return the landing if the reply was retired.
+    messages do not count.
     """
     replies = trail.list_replies(start)[: -ANCHORS - 1 : -1]
     page = await store.entries(ref, limit=ENTRIES, descending=True) if replies else ()
-    whole: Sequence[Entry] = ()
     for at in replies:
         seen = next((one for one in page if is_seen_prefix(one, trail.messages[at])), None)
         run = await read_run(store, ref, trail, at, seen.seq) if seen else []
-        if len(run) < 2:
-            whole = whole or await store.entries(ref, limit=ENTRIES, descending=True, retired=True)
-            cut = [one for one in whole if one.retired_by is not None and is_seen_prefix(one, trail.messages[at])]
-            if (lost := await find_retired(store, ref, trail, at, cut)) is not None:
-                return lost
         if len(run) > most:
             return run, at
     return None

@@ -189,17 +189,21 @@ async def test_retired_branch_is_found_by_the_pair_that_ends_a_window() -> None:
         assert await logs(served) == {ada.session_id: [*(one["content"] for one in branch[:6]), *window.seen[2:]]}
 
 
-async def test_retired_branch_is_found_by_the_part_of_its_last_reply() -> None:
-    """The client has left out what was before it."""
-    async with gateway(["re: q0", Reply(text="one two three", cut_after=3), "edited", "done"]) as served:
+@pytest.mark.parametrize("before", [0, 2])
+async def test_retired_branch_is_found_by_the_part_of_its_last_reply(before: int) -> None:
+    """The client has left out what was before it, also pictures."""
+    async with gateway(["re: q0", "r1", Reply(text="one two three", cut_after=3), "edited", "done"]) as served:
         ada = Client(served, session_id="s")
         await ada.say("q0")
         tab = ada.copy()
-        await ada.say("q1", status=502)
+        await ada.say("q1")
+        picture = {"type": "image_url", "image_url": {"url": PIXEL}}
+        await ada.say(user([{"type": "text", "text": "q2"}, picture]), status=502)
         await tab.say("q1, but")
-        ada.history = [user("q1"), assistant("one")]
+        ada.history = [*[user("q1"), assistant("r1")][:before], user("q2"), assistant("one")]
         told = await ada.say("go on")
-        assert prompt(served)[:3] == ["q0", "re: q0", "q1"]
+        assert prompt(served)[:4] == ["q0", "re: q0", "q1", "r1"]
+        assert PIXEL in json.dumps(served.sent["messages"])
         assert (prompt(served)[-1], told["session"].get("warnings")) == ("go on", None)
 
 
