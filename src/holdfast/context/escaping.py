@@ -95,10 +95,12 @@ _LOOKALIKES: Final = {
     **dict.fromkeys("∶﹕ː：", ":"),
     **dict.fromkeys("∣ǀ｜❘￨", "|"),
     **dict.fromkeys("／⁄∕", "/"),
+    **dict.fromkeys("ıİ", "i"),  # patterns that ignore case match these, and `casefold` keeps them
 }
 """Characters that look like ASCII characters of labels, tokens and names, each with the ASCII character that it resembles."""
 _FOLD: Final = {ord(character): plain for character, plain in _LOOKALIKES.items()}
-_SUSPECT: Final = re.compile("[\\[<［＜]|said|result", re.IGNORECASE)
+_UNUSUAL: Final = re.compile(f"{_HIDDEN.pattern}|{_LINE_END.pattern}|[{re.escape(''.join(_LOOKALIKES))}]")
+"""Matches what is rewritten or folded in a text. Most texts in other scripts have none of it, and one search is faster than three passes."""
 _JSON_ESCAPED: Final = re.compile(
     "[\\[<\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff0-\uffff"
     "\ud800-\udfff\U000e0000-\U000e0fff]"
@@ -154,13 +156,15 @@ def escape_inline(text: str, marker: str = "") -> str:
         text: the quoted text.
         marker: the session's marker, which is removed from the text; empty if there is none.
     """
-    if not (text.isascii() and text.isprintable()):
+    folded = text
+    if not (text.isascii() and text.isprintable()) and _UNUSUAL.search(text) is not None:
         text = _HIDDEN.sub(_show_hidden, _LINE_END.sub("\n", text))
-    folded = text if text.isascii() else text.translate(_FOLD)
-    if marker and marker in folded.casefold():  # before the other patterns, which may match where the marker ended
+        folded = text.translate(_FOLD)
+    lower = folded.casefold()
+    if marker and marker in lower:  # before the other patterns, which may match where the marker ended
         text, folded = _rewrite(re.compile(marker, re.IGNORECASE), _remove, text, folded)
-    if _SUSPECT.search(folded) is not None:
-        for pattern, write in _INERT:
+    for hint, pattern, write in _INERT:
+        if hint in lower:
             text, folded = _rewrite(pattern, write, text, folded)
     return text
 
@@ -239,13 +243,15 @@ def _remove(found: re.Match[str], text: str) -> str:
 
 
 _Write = Callable[[re.Match[str], str], str]
-_INERT: Final[tuple[tuple[re.Pattern[str], _Write], ...]] = (
-    (_ANGLES, _parenthesize),
-    (_SQUARES, _parenthesize),
-    (_LABELS, _open_parenthesis),
-    (_SPEAKERS, _quote),
+_INERT: Final[tuple[tuple[str, re.Pattern[str], _Write], ...]] = (
+    ("<", _ANGLES, _parenthesize),
+    ("[", _SQUARES, _parenthesize),
+    ("[", _LABELS, _open_parenthesis),
+    ("said", _SPEAKERS, _quote),
+    ("result", _SPEAKERS, _quote),
 )
-"""The patterns whose matches are rewritten, in this order. Each has the function that returns the replacement."""
+"""The patterns whose matches are rewritten, in this order. Each has a text that every match contains, and the function that returns the
+replacement."""
 
 
 def _show_hidden(found: re.Match[str]) -> str:
