@@ -26,7 +26,7 @@ reciprocal ranks: Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion" (2009)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from holdfast.recall.base import Candidate, Candidates, Similar
@@ -91,8 +91,7 @@ class Ranking:
         names = {candidate.name for candidate in candidates}
         self._named = {concept.word for concept in question.concepts} & _collect_speaker_words(names)
         self._codes = {at for at, concept in enumerate(question.concepts) if _is_code(concept.word)}
-        self._traits_of: dict[tuple[int, str, str | None, FormWeights], float] = {}
-        self._longer: dict[tuple[int, float], float] = {}
+        self._traits_of: dict[tuple[int, str, str | None, int], float] = {}  # by id: hashing weights is slow
         self._forms = self._choose_forms(candidates)
         self._statements = None if found is None else ConceptScorer(question, found, weights, self._named)
         if found:
@@ -113,11 +112,9 @@ class Ranking:
         most = max((1 + form.speaker) * (1 + form.long) * (1 + form.user) for form in forms)
         if self._question.spans or self._question.days:
             most *= (1 + max(self._weights.then, self._weights.said)) * (1 + self._weights.about)
-        rows, traits = self._rows, self._compute_traits
-        promised = {
-            key: row.keyword * (most if row.candidate is None else row.traits or traits(row))
-            for key, row in rows.items()
-        }
+        self._apply_traits()
+        rows = self._rows
+        promised = {key: row.keyword * (most if row.candidate is None else row.traits) for key, row in rows.items()}
         first = sorted(sorted(rows), key=promised.__getitem__, reverse=True)[: 2 * limit + 20]
         return [divmod(key, _SOURCE) for key in first if rows[key].candidate is None]
 
@@ -143,10 +140,8 @@ class Ranking:
         Args:
             limit: maximum number of hits; None: no limit.
         """
-        rows, traits = [row for row in self._rows.values() if row.candidate is not None], self._compute_traits
-        for row in rows:
-            if not row.traits:
-                traits(row)
+        self._apply_traits()
+        rows = [row for row in self._rows.values() if row.candidate is not None]
         scores = self._fuse(rows) if self._vector and self._keyword else self._score_single(rows)
         if self._question.asks_many:
             scores = self._dampen_echoes(rows, scores)
@@ -230,23 +225,7 @@ class Ranking:
             if concepts := score(candidate, forms[candidate.source]):
                 rows[candidate.source * _SOURCE + candidate.place] = Row(candidate, concepts, sum(concepts.values()))
         self._apply_chunks()
-        best_by_source: dict[int, dict[int, float]] = {}  # the best score of each concept in each source
-        for key, row in rows.items():
-            of_source = best_by_source.setdefault(key // _SOURCE, {})
-            for concept, share in row.concepts.items():
-                if share > of_source.get(concept, 0.0):
-                    of_source[concept] = share
-        best: dict[int, float] = {}
-        for of_source in best_by_source.values():
-            for concept, share in of_source.items():
-                if share > best.get(concept, 0.0):
-                    best[concept] = share
-        sessions = {source: sum(of_source.values()) for source, of_source in best_by_source.items()}
-        near = self._sum_neighbours()
-        for key in sorted(near.keys() - rows.keys()):
-            rows[key] = Row(None, _NOTHING)
-        self._apply_neighbours(near, best)
-        self._apply_sessions(sessions)
+        self._apply_surroundings()
 
     def _apply_chunks(self) -> None:
         """Mix the scores of the best long turns with those of their best chunks. There may be too many long turns to do it for all."""
@@ -261,61 +240,41 @@ class Ranking:
                 row.concepts, row.chunk, row.form = stated
                 row.own = sum(row.concepts.values())
 
-    def _sum_neighbours(self) -> dict[int, dict[int, float]]:
-        """Return, by place and concept, the weighted sum of the neighbours' scores.
+    def _apply_surroundings(self) -> None:
+        """Raise each place's score for a concept to the neighbours' weighted score if that is higher, and add the bonuses.
 
-        The places are those that match a term, and the neighbours of the `STRONG` best of them.
+        One bonus is for places that, together with their neighbours, contain many of the concepts; another is for the place's session.
+        Scores are divided by the best score. Neighbours that match no term become places too, if they are next to the `STRONG` best ones.
         """
         rows, forms = self._rows, self._forms
+        steps = {source: form.steps for source, form in forms.items()}
         strong = sorted(sorted(rows), key=lambda key: rows[key].own, reverse=True)[:STRONG]
-        places = {
-            key - step for key in strong for step, _ in forms[key // _SOURCE].steps if key % _SOURCE >= step
-        } | rows.keys()
-        found: dict[int, dict[int, float]] = {}
-        for at, row in rows.items():
-            for step, weight in forms[at // _SOURCE].steps:
-                key = at - step
-                if key not in places:
-                    continue
-                near = found.get(key)
-                if near is None:
-                    found[key] = {concept: weight * score for concept, score in row.concepts.items()}
-                    continue
-                for concept, score in row.concepts.items():
-                    near[concept] = near.get(concept, 0.0) + weight * score
-        return found
-
-    def _apply_neighbours(self, around: Mapping[int, dict[int, float]], best: Mapping[int, float]) -> None:
-        """Raise each place's score for a concept to the neighbours' score if the neighbours' score is higher.
-
-        Then add a bonus to places that, together with their neighbours, contain many of the concepts.
-        """
-        whole, forms = sum(best.values()) or 1.0, self._forms
-        for key, row in self._rows.items():
-            near, covered = around.get(key), forms[key // _SOURCE].covered
-            beyond = matched = 0.0
+        near = {
+            key - step for key in strong for step, _ in steps[key // _SOURCE] if key % _SOURCE >= step
+        } - rows.keys()
+        numbers = {key: number for number, key in enumerate((*rows, *near))}
+        reached: list[list[tuple[int, float]]] = []
+        scores: dict[int, list[tuple[int, float]]] = {}
+        tops: dict[int, dict[int, float]] = {}  # the best score of each concept in each source
+        for number, (key, row) in enumerate(rows.items()):
+            source = key // _SOURCE
+            reached.append([(numbers[key - step], weight) for step, weight in steps[source] if key - step in numbers])
+            top = tops.setdefault(source, {})
             for concept, score in row.concepts.items():
-                matched += best[concept]
-                if near and concept in near:
-                    beyond += max(near.pop(concept) - score, 0.0)
-            if near:
-                for concept, score in near.items():
-                    matched += best[concept]
-                    beyond += score
-            row.near = beyond
-            row.keyword = (row.own + beyond) * (1 + covered * matched / whole)
-
-    def _apply_sessions(self, sessions: Mapping[int, float]) -> None:
-        """Divide the scores of all places by the best score, and add a bonus for the session to each place.
-
-        The bonus is proportional to the sum of the session's best scores for each concept.
-        """
-        top, most = _get_top([row.keyword for row in self._rows.values()]), _get_top(sessions.values())
-        shares = {source: self._forms[source].session * session / most for source, session in sessions.items()}
-        for key, row in self._rows.items():
-            source = row.candidate.source if row.candidate else key // _SOURCE
-            row.session = sessions[source]  # a place is here only because its source has a match
-            row.keyword = row.keyword / top + shares[source]
+                scores.setdefault(concept, []).append((number, score))
+                if score > top.get(concept, 0.0):
+                    top[concept] = score
+        found = (scores[concept] for concept in sorted(scores))
+        beyond, matched, whole = _sum_surroundings(found, reached, len(numbers))
+        rows.update((key, Row(None, _NOTHING)) for key in near)
+        sessions = {source: sum(top.values()) for source, top in tops.items()}
+        most = _get_top(sessions.values())
+        for (key, row), more, share in zip(rows.items(), beyond, matched, strict=True):
+            row.near, row.session = more, sessions[key // _SOURCE]
+            row.keyword = (row.own + more) * (1 + forms[key // _SOURCE].covered * share / (whole or 1.0))
+        best = _get_top([row.keyword for row in rows.values()])
+        for key, row in rows.items():
+            row.keyword = row.keyword / best + forms[key // _SOURCE].session * row.session / most
 
     # -- scores by vectors -------------------------------------------------------
 
@@ -345,29 +304,29 @@ class Ranking:
 
     # -- combined scores ---------------------------------------------------------
 
-    def _compute_traits(self, row: Row) -> float:
-        """Return the factor by which a turn's form, speaker, length and time change its score; 0 if its document is not read yet."""
-        candidate = row.candidate
-        if row.traits or candidate is None:
-            return row.traits
-        weights, form = self._weights, self._forms[candidate.source]
-        traits = candidate.traits if row.form is None else row.form
-        known = traits, candidate.role, candidate.name, form
-        share = self._traits_of.get(known)
-        if share is None:
-            share = self._traits_of[known] = self._compute_form_factor(*known)
-        long = self._longer.get((candidate.length, form.long))
-        if long is None:
-            average = min(candidate.length / self._average, _LONGEST)
-            long = self._longer[candidate.length, form.long] = 1 + form.long * math.log1p(average)
-        if self._question.has_time(candidate.at):
-            share *= 1 + (weights.then if self._question.range is None else weights.said)
-        if self._statements is not None and self._statements.has_named_time(candidate):
-            share *= 1 + weights.about
-        if self._codes and not self._codes.isdisjoint(row.concepts):
-            share *= 1 + weights.coded
-        row.traits = share * long
-        return row.traits
+    def _apply_traits(self) -> None:
+        """Compute the factor by which a turn's form, speaker, length and time change its score, for all documents that have been read."""
+        weights, question, statements, codes = self._weights, self._question, self._statements, self._codes
+        has_spans, then = bool(question.spans), weights.then if question.range is None else weights.said
+        for row in self._rows.values():
+            candidate = row.candidate
+            if row.traits or candidate is None:
+                continue
+            form = self._forms[candidate.source]
+            traits = candidate.traits if row.form is None else row.form
+            known = traits, candidate.role, candidate.name, id(form)
+            share = self._traits_of.get(known)
+            if share is None:
+                share = self._traits_of[known] = self._compute_form_factor(traits, candidate.role, candidate.name, form)
+            if form.long:
+                share *= 1 + form.long * math.log1p(min(candidate.length / self._average, _LONGEST))
+            if has_spans and question.has_time(candidate.at):
+                share *= 1 + then
+            if statements is not None and candidate.detail and statements.has_named_time(candidate):
+                share *= 1 + weights.about
+            if codes and not codes.isdisjoint(row.concepts):
+                share *= 1 + weights.coded
+            row.traits = share
 
     def _compute_form_factor(self, traits: int, role: str, name: str | None, form: FormWeights) -> float:
         question = self._question
@@ -431,6 +390,36 @@ class Ranking:
             for at, rank in _iter_ranks(values):
                 scores[at] += weight / (constant + rank)
         return scores
+
+
+def _sum_surroundings(
+    by_concept: Iterable[Sequence[tuple[int, float]]], reached: Sequence[Sequence[tuple[int, float]]], count: int
+) -> tuple[list[float], list[float], float]:
+    """Return what neighbours add to each place, the worth of the concepts around it, and the worth of all concepts.
+
+    A concept is worth its best score.
+
+    Args:
+        by_concept: for each concept, the places that contain it, by number, with their scores.
+        reached: for each place that contains a concept, the neighbours that it adds to, with the weights.
+        count: number of places.
+    """
+    beyond, matched, whole = [0.0] * count, [0.0] * count, 0.0
+    for scores in by_concept:
+        around, best, touched = [0.0] * count, 0.0, set[int]()
+        for number, score in scores:
+            touched.add(number)
+            for other, weight in reached[number]:
+                around[other] += weight * score
+                touched.add(other)
+        for number, score in scores:
+            around[number] = max(around[number] - score, 0.0)
+            best = max(best, score)
+        for number in touched:
+            beyond[number] += around[number]
+            matched[number] += best
+        whole += best
+    return beyond, matched, whole
 
 
 def _iter_ranks(values: Sequence[float]) -> Iterable[tuple[int, int]]:

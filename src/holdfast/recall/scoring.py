@@ -214,7 +214,6 @@ class ConceptScorer:
         self._weights = weights
         self._average = found.length / found.documents if found.documents and found.length else 1.0
         self._table: dict[str, list[tuple[int, float]]] = {}
-        self._norms: dict[tuple[int, float], float] = {}
         for number, concept in enumerate(question.concepts):
             whole = weights.name if concept.word in named else 1.0
             for term, weight in concept.variants:
@@ -232,7 +231,7 @@ class ConceptScorer:
 
         The score of a concept is that of its best term.
         """
-        norm = self._get_norm(candidate.length, form.b)
+        norm = self._weights.k1 * (1 - form.b + form.b * candidate.length / self._average)
         concepts: dict[int, float] = {}
         for term, often in candidate.counts.items():
             for number, weight in self._table.get(term, ()):
@@ -241,7 +240,7 @@ class ConceptScorer:
                     concepts[number] = score
         if self._dated and self._is_dated(candidate):
             concepts[TIME] = self._dated
-        return dict(sorted(concepts.items()))
+        return dict(sorted(concepts.items())) if len(concepts) > 1 else concepts
 
     def mix_chunks(self, candidate: Candidate, concepts: dict[int, float]) -> ChunkScores | None:
         """Mix a document's scores with those of its best chunk. Return None if no chunk contains a term of the question."""
@@ -282,12 +281,6 @@ class ConceptScorer:
 
     def _is_dated(self, candidate: Candidate) -> bool:
         return self._question.has_time(candidate.at) or self.has_named_time(candidate)
-
-    def _get_norm(self, length: int, b: float) -> float:
-        norm = self._norms.get((length, b))
-        if norm is None:
-            norm = self._norms[length, b] = self._weights.k1 * (1 - b + b * length / self._average)
-        return norm
 
 
 def is_about_day(candidate: Candidate, days: Collection[tuple[int, int]]) -> bool:
