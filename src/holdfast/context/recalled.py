@@ -40,6 +40,8 @@ _LEAST_CHARS: Final = 16
 _CHARS: Final = 16
 """Assumed maximum of characters in one token. Long texts are cut accordingly before their tokens are counted."""
 _TRIES: Final = 6
+_DAY: Final = 86_400_000
+"""Milliseconds in a day."""
 SESSION_SHARE: Final = 4
 """The fraction 1/`SESSION_SHARE` of the conversation's budget is kept free for messages recalled from the session itself, once a message has
 left the prompt."""
@@ -282,12 +284,12 @@ def _make_message(items: Sequence[RecalledItem], marker: str) -> Message:
 
 def _format_session_lines(items: Sequence[RecalledItem], marker: str) -> list[str]:
     """Return a short line for each message of the session. The date is only shown where it changes."""
-    lines, day = [], ""
+    lines, last = [], None
     for item in items:
-        today = f"{to_utc(item.at):%Y-%m-%d} "
+        day = item.at // _DAY
         text = " ".join(escape_inline(f"{item.author}: {item.text}", marker).split())
-        lines.append(f"- {today if today != day else ''}{text}")
-        day = today
+        lines.append(f"- {text}" if day == last else f"- {to_utc(item.at):%Y-%m-%d} {text}")
+        last = day
     return lines
 
 

@@ -533,10 +533,11 @@ def map_corrections(window: Window) -> dict[int, list[tuple[Statement, Statement
     Corrections that the block shows, or that are in a message that is always sent, are left out.
     """
     known = decode_candidates(window.candidates)
+    chosen = set(known.chosen)
     found: dict[int, list[tuple[Statement, Statement]]] = {}
     for at, by in (*known.corrected, *known.perhaps):
         one, correction = known.statements[at], known.statements[by]
-        if by >= 0 and correction.position not in known.chosen:
+        if by >= 0 and _position(correction) not in chosen:
             found.setdefault(one.seq, []).append((one, correction))
     return found
 

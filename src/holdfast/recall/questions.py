@@ -399,10 +399,11 @@ def parse_question(
     if not narrow or len(text) > MAX_ASKING:
         when = None
     tokens = list(_iter_tokens(text, when))
+    language = find_language(token.text.casefold() for token in tokens)
     return Question(
         text=text,
-        concepts=_find_concepts(tokens, narrowed=when is not None, everyday=everyday),
-        language=_detect_language(tokens),
+        concepts=_find_concepts(tokens, language, narrowed=when is not None, everyday=everyday),
+        language=DENSE if any(is_dense(token.text) for token in tokens) else language,
         range=when,
         mentioned=() if when else about,
         days=find_mentions(asks, now, parse_zone(zone)) if timed else (),
@@ -459,14 +460,7 @@ def _iter_tokens(text: str, when: TimeRange | None) -> Iterator[Token]:
 _DENSE_TALK: Final = re.compile(word_tables.DENSE_TALK)
 
 
-def _detect_language(tokens: list[Token]) -> str | None:
-    if any(is_dense(token.text) for token in tokens):
-        return DENSE
-    return find_language(token.text.casefold() for token in tokens)
-
-
-def _find_concepts(tokens: list[Token], *, narrowed: bool, everyday: bool) -> tuple[Concept, ...]:
-    language = find_language(token.text.casefold() for token in tokens)
+def _find_concepts(tokens: list[Token], language: str | None, *, narrowed: bool, everyday: bool) -> tuple[Concept, ...]:
     about = [token for token in tokens if token.text.casefold() not in ASKING]
     found = _read_concepts(about, language, everyday=everyday)
     if narrowed:

@@ -101,7 +101,7 @@ async def _recall(engine: Engine, session: Session, drafted: Draft) -> tuple[Dra
         seq: [pair for pair in pairs if not sent.has(pair[1].seq)] for seq, pairs in map_corrections(window).items()
     }
     seqs = {row.seq for row in wanted}
-    seqs |= {later.seq for of, pairs in corrected.items() for _, later in pairs if of in seqs}
+    seqs |= {later.seq for of in seqs & corrected.keys() for _, later in corrected[of]}
     entries = await _read(engine, session, seqs)
     sees = drafted.request.strategy.view_unit
     said = [one.text for one in window.list_compactions()]
@@ -115,7 +115,10 @@ async def _recall(engine: Engine, session: Session, drafted: Draft) -> tuple[Dra
     }
     matcher = TermMatcher(ranked.rarity, choose_language(split_words(text)))
     found = choose_excerpts(wanted, texts, corrected, matcher, plan.tokens)
-    items = [_make_item(session.ref, entries[one.seq], tuple(one.spans), -float(at)) for at, one in enumerate(found)]
+    items = [
+        _make_item(session.ref, entries[one.seq], texts[one.seq], tuple(one.spans), -float(at))
+        for at, one in enumerate(found)
+    ]
     return drafted, Recollection(items)
 
 
@@ -148,9 +151,11 @@ async def _read(engine: Engine, session: Session, seqs: AbstractSet[int]) -> dic
     }
 
 
-def _make_item(ref: SessionRef, entry: Entry, spans: tuple[tuple[int, int], ...], score: float) -> RecalledItem:
+def _make_item(
+    ref: SessionRef, entry: Entry, text: str, spans: tuple[tuple[int, int], ...], score: float
+) -> RecalledItem:
     """Return a message of the session in the form in which a prompt recalls it. `spans`: the parts of its text that are shown."""
-    text, author = get_recall_text(entry), entry.message.role
+    author = entry.message.role
     if (name := find_speaker(entry)) and name != author:
         author = f"{author} {name}"
     return RecalledItem(
