@@ -62,8 +62,8 @@ _WORDS: Final[Mapping[Cause, str]] = MappingProxyType(
         "recent": "recent",
         "result": "an older tool result",
         "arguments": "arguments of older calls",
-        "summarized": "summarized",
-        "condensed": "condensed",
+        "summarized": "replaced by a summary",
+        "condensed": "replaced by a digest",
         "outside": "out of the buffer: max_history_turns",
         "branch": "of another branch",
         "empty": "no content: providers refuse such a message",
@@ -93,6 +93,11 @@ def word_cause(cause: Cause, record: PromptRecord | None = None, seq: int = -1) 
     return _WORDS.get(cause, cause)
 
 
+def join_reason(decision: str, reason: str) -> str:
+    """Return a decision and its reason as one text."""
+    return decision if reason == decision else f"{decision}: {reason}"
+
+
 class Run(msgspec.Struct, frozen=True, gc=False, rename={"first": "from", "last": "to"}):
     """The prompt's decision on a range of log entries, such as `kept` or `evicted`, and the reason."""
 
@@ -114,6 +119,11 @@ class Run(msgspec.Struct, frozen=True, gc=False, rename={"first": "from", "last"
         if self.decision in ("kept", "pinned", "anchored"):
             return "whole"
         return "part" if self.decision in ("cut", "cleared", "compacted") else "no"
+
+    @property
+    def why(self) -> str:
+        """The decision and its reason, as one text."""
+        return join_reason(self.decision, self.reason)
 
     def __str__(self) -> str:
         place = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.context.digest.texts import split_text
 from holdfast.context.escaping import escape_inline, to_json_line
-from holdfast.context.explain import Cause, PrefixChange, Run, list_decisions, word_cause
+from holdfast.context.explain import Cause, PrefixChange, Run, join_reason, list_decisions, word_cause
 from holdfast.context.parts import Part, PromptRecord, ShownPrompt, decode_lines
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
@@ -46,6 +46,11 @@ class Presence(msgspec.Struct, frozen=True, gc=False):
     """The block in which the message is sent; None if it is not sent as a message of its own."""
     excerpts: tuple[Excerpt, ...] = ()
     """Words of the message that the prompt contains, if it does not contain the complete message; at most `EXPLAIN_EXCERPTS`."""
+
+    @property
+    def why(self) -> str:
+        """The decision and its reason, as one text."""
+        return join_reason(self.decision, self.reason)
 
 
 class Departure(msgspec.Struct, frozen=True, gc=False):

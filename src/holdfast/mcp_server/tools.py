@@ -304,7 +304,7 @@ def _to_explained_message(one: MessageExplanation) -> ExplainedMessage:
         role=one.role,
         text=one.match or one.text,
         in_prompt=one.state,
-        why=f"{one.decision}: {one.reason}",
+        why=one.why,
         removed="" if left is None else f"in turn {left.turn_id}, {format_time(left.timestamp)}: {left.reason}",
         remedies=tuple(remedy.text for remedy in one.remedies),
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from holdfast.domain.objects import Count
 from holdfast.domain.session import Session
@@ -12,7 +11,7 @@ from holdfast.limits import EXPLAIN_QUERY_CHARS, PROMPT_LOG
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import Values, check_content
 from holdfast.server.inspector.session import SESSION, SessionPageQuery, SessionPages
-from holdfast.sessions.explanation import Explanation, MessageExplanation, MessageMark
+from holdfast.sessions.explanation import Explanation, MessageMark
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.prompt_views import NEXT, find_last_sender
 
@@ -58,15 +57,7 @@ async def show_forgotten(call: Call, query: ForgottenQuery, session: Session) ->
         "words": words,
         "turn": turn,
         "explanation": explanation,
-        "found": [
-            (
-                one,
-                {remedy.kind: remedy for remedy in one.remedies},
-                list(_make_settings(one, explanation, responder.agent_name)),
-            )
-            for one in found
-            if explanation
-        ],
+        "found": [(one, {remedy.kind: remedy for remedy in one.remedies}) for one in found],
         "suggested": suggested,
         "max_chars": EXPLAIN_QUERY_CHARS,
     }
@@ -80,25 +71,3 @@ async def _suggest(call: Call, session: Session, turn: int | None) -> list[Messa
     view = await call.hf.handle(session).prompt(call_id, log_limit=PROMPT_LOG // 2)
     gone = [mark for mark in view.log if mark.role == "user" and mark.decision in ("evicted", "compacted", "cut")]
     return gone[::-1][:_SUGGESTED]
-
-
-def _make_settings(one: MessageExplanation, explanation: Explanation, agent: str | None) -> Iterator[tuple[str, str]]:
-    """Yield settings that keep more: a larger budget, and strategies that keep facts of older messages."""
-    budget = next((remedy.budget for remedy in one.remedies if remedy.kind == "budget"), None)
-    if budget is not None:
-        yield f"a budget of {budget:,} tokens", _format_yaml(explanation.strategy, budget, agent)
-    if explanation.strategy != "digest":
-        yield "the strategy digest, which keeps facts of older messages", _format_yaml("digest", None, agent)
-    if explanation.strategy != "summary_buffer":
-        text = "the strategy summary_buffer, with which a model summarizes older messages"
-        yield text, _format_yaml("summary_buffer", None, agent)
-
-
-def _format_yaml(strategy: str, budget: int | None, agent: str | None) -> str:
-    """Return the part of a configuration file that sets a strategy, for an agent or for sessions without one."""
-    options: dict[str, Any] = {"strategy": strategy, **({"budget": budget} if budget else {})}
-    context = [f"{name}: {value}" for name, value in options.items()]
-    if agent is None:
-        return "\n".join(["context:", *(f"  {line}" for line in context)])
-    name = agent if agent.replace("-", "").replace("_", "").isalnum() else json.dumps(agent)
-    return "\n".join(["agents:", f"  {name}:", "    context:", *(f"      {line}" for line in context)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -12,10 +11,8 @@ from holdfast.domain.session import Session
 from holdfast.errors import HoldfastError
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import GLOBALS, Segment, Values, make_session_url
-from holdfast.server.inspector.prompt_words import describe_run, name_decision
 from holdfast.server.inspector.session import SESSION, SessionPageQuery, SessionPages
 from holdfast.server.limits import INSPECTOR_MESSAGES
-from holdfast.sessions.explanation import MessageMark
 from holdfast.sessions.message_explanations import decode_escapes
 from holdfast.sessions.model_calls import CallId, list_calls, parse_call_id
 from holdfast.sessions.prompt_sections import FREE, PromptChange, PromptMessage
@@ -85,13 +82,6 @@ class PromptPageQuery(SessionPageQuery, kw_only=True):
     def compares(self) -> bool:
         """True if other settings are wanted."""
         return any((self.strategy, self.budget, self.model))
-
-
-class Piece(NamedTuple):
-    """A part of a text, and whether the prompt contains it."""
-
-    text: str
-    is_marked: bool
 
 
 class ShownMessage(NamedTuple):
@@ -191,7 +181,7 @@ def _make_strip(session: Session, view: PromptView) -> list[Segment]:
     """Return the log as ranges of messages with one decision each, which link to these messages."""
     strip = []
     for run in view.decisions[:_STRIP]:
-        title = f"messages {run.first} to {run.last}: {describe_run(run)}"
+        title = f"messages {run.first} to {run.last}: {run.why}"
         href = make_session_url(session, "prompt", call=view.id, log_after=run.first - 1) + "#log"
         strip.append(Segment(_DECISIONS.get(run.decision, "soft"), title, run.last - run.first + 1, href))
     last = view.decisions[-1].last if view.decisions else -1
@@ -205,7 +195,7 @@ def _sum_decisions(view: PromptView) -> list[Segment]:
     counts: dict[str, int] = {}
     for run in view.decisions:
         counts[run.decision] = counts.get(run.decision, 0) + run.last - run.first + 1
-    return [Segment(_DECISIONS.get(name, "soft"), name_decision(name), count) for name, count in counts.items()]
+    return [Segment(_DECISIONS.get(name, "soft"), name, count) for name, count in counts.items()]
 
 
 # -- messages ----------------------------------------------------------------------
@@ -234,37 +224,8 @@ def describe_message(message: Mapping[str, Any]) -> tuple[str, list[str]]:
     return text, [f"{one.get('name', '?')}({decode_escapes(str(one.get('arguments', '')))})" for one in functions]
 
 
-def split_text(mark: MessageMark) -> list[Piece]:
-    """Divide the text of a message into the words that the prompt contains and all others."""
-    if mark.state != "part":
-        return [Piece(mark.text, mark.state == "whole")]
-    spans: list[tuple[int, int]] = []
-    for words in sorted({one.words for one in mark.excerpts if one.words}, key=len, reverse=True):
-        pattern = r"\s+".join(map(re.escape, words.split()))
-        spans += [found.span() for found in re.finditer(pattern, mark.text)]
-    pieces, end = list[Piece](), 0
-    for first, last in sorted(spans):
-        if last > end:
-            pieces += [Piece(mark.text[end:first], False), Piece(mark.text[max(first, end) : last], True)]
-            end = last
-    return [one for one in (*pieces, Piece(mark.text[end:], False)) if one.text]
-
-
-def shorten_text(mark: MessageMark, limit: int = 320) -> list[Piece]:
-    """Return about `limit` characters of a message: its beginning, and the words that the prompt contains."""
-    shown, left = list[Piece](), limit
-    for text, is_marked in split_text(mark):
-        room = max(0, left) if is_marked or not shown else min(left, 60)
-        if room <= 0:
-            break
-        shown.append(Piece(text if len(text) <= room else f"{text[: room - 1]}…", is_marked))
-        left -= min(len(text), room)
-    return shown
-
-
 GLOBALS.update(
     sections=SECTIONS,
-    shorten=shorten_text,
     strategies=list(STRATEGIES),
     page_size=INSPECTOR_MESSAGES,
     log_size=_LOG_SIZE,
