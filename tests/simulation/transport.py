@@ -44,7 +44,7 @@ class Answer:
 
     @property
     def session_id(self) -> str:
-        return self.headers["x-session-id"]
+        return self.headers.get("x-session-id") or self.last["session_id"]
 
     @property
     def message(self) -> Row:

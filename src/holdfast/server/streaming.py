@@ -236,11 +236,13 @@ class Client:
         self._sent = True
 
     async def _begin(self, kind: bytes, *more: tuple[bytes, bytes]) -> None:
-        self._begun = True
+        self._begun, place = True, self._turn.place
+        is_found = place is not None and (place.kind in ("matched", "keyed") or place.follows is not None)
+        may_move = is_found and self._turn.plan is None
         headers = [
             (b"content-type", kind),
             (b"cache-control", b"no-cache"),
-            (b"x-session-id", _encode_header(self._turn.request.ref.id)),
+            *([] if may_move else [(b"x-session-id", _encode_header(self._turn.request.ref.id))]),
             *([] if self._turn.agent is None else [(b"x-session-agent", _encode_header(self._turn.agent))]),
             *more,
         ]

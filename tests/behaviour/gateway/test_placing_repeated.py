@@ -81,25 +81,32 @@ async def test_window_of_claude_code_is_found_behind_forty_others_that_opened_al
 
 @pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "continued"])
 async def test_request_that_waited_for_a_session_is_placed_again(deleted: bool) -> None:
-    """The session was deleted, or continued in another way. Another session that it now continues has another system prompt."""
+    """The session was deleted, or continued in another way. Another session that it now continues has another system prompt.
+
+    Headers that were sent meanwhile, to keep the connection, do not name the first one.
+    """
     gate = Gate()
-    async with gateway(holding(gate, "red")) as served:
+    async with gateway(holding(gate, "red"), "gateway: {keep_alive: 0.01}") as served:
         first = Client(served, **ADA)
         first.history = [{"role": "system", "content": "Be polite."}]
         await first.say("hi")
         second, other = Client(served, **ADA), Client(served, **ADA)
-        second.history = first.history[1:]
+        second.history = [*first.history[1:], user("blue")]
         running = asyncio.create_task(first.say("red", status=404 if deleted else 200))
         await until(lambda: len(served.upstream.requests) == 2)
-        waiting = asyncio.create_task(second.say("blue"))
+        body = second.make_body() | {"stream": True}
+        waiting = asyncio.create_task(served.http.post(second.path, json=body))
         await served.until_waiting()
+        await asyncio.sleep(0.05)
         if deleted:
             await served.http.delete(f"/v1/sessions/{first.session_id}?user_id=ada")
         other.history = [{"role": "system", "content": "Be rude."}]
         await other.say("hi")
         gate.open()
-        await asyncio.gather(running, waiting)
-        assert second.session_id == other.session_id
+        _, answer = await asyncio.gather(running, waiting)
+        *_, last, _ = [line for line in answer.text.splitlines() if line.startswith("data: ")]
+        assert json.loads(last[6:])["session_id"] == other.session_id
+        assert "x-session-id" not in answer.headers
         assert prompt(served) == ["Be rude.", "hi", "re: hi", "blue"]
 
 
