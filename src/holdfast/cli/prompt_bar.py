@@ -63,8 +63,6 @@ _MARKS: Final[Mapping[str, tuple[str, str, str, dict[str, Any]]]] = {
 }
 """For each state of a message: its mark, its mark in ASCII, the words for it, and the style."""
 _SYMBOLS: Final = "".join(symbol for symbol, *_ in _MARKS.values())
-REST_SHARE: Final = 0.4
-"""Share of the bar for free space and reserves, if they are larger than the prompt."""
 LEAST_ADDED: Final = 10
 """Tokens that Holdfast adds for the format, up to which they are left out of the bar."""
 SHOWN_EXCERPTS: Final = 3
@@ -182,48 +180,19 @@ def draw_sections(view: PromptView) -> None:
 
 
 def draw_bar(sections: Sequence[PromptSection], console: Console) -> Text:
-    """Draw sections as one bar of the console's width. If the prompt takes less than half, the rest is drawn shorter, with a break in it."""
+    """Draw the sections of a prompt as one bar of the console's width. What stays free is only in the legend."""
     from rich.text import Text
 
-    sizes, broken = _size_sections(sections, console.width - 2)
-    fill, free, reserve = "▒·─" if can_print("▒·─") else "=.-"
-    is_plain = console.color_system is None or console.no_color
-    bar = Text.assemble(("[", "dim"), no_wrap=True)
-    for at, (section, cells) in enumerate(zip(sections, sizes, strict=True)):
-        style = _SECTIONS.get(section.name, _UNKNOWN)
-        if section.name in _FREE:
-            text = (free if section.name == "free" else style.letter) * cells
-        elif section.name in _RESERVES:
-            text = style.letter + reserve * (cells - 1)
-        else:
-            text = style.letter + (fill if is_plain else " ") * (cells - 1)
-        if at == broken and cells > 4:
-            text = f"{text[: cells // 2]}//{text[cells // 2 + 2 :]}"
-        bar.append(text, style=style.style)
-    return bar.append("]", style="dim")
-
-
-_FREE: Final = frozenset({"free", "unused"})
-_RESERVES: Final = frozenset({"tool_results", "safety", "reply"})
-
-
-def _size_sections(sections: Sequence[PromptSection], width: int) -> tuple[list[int], int | None]:
-    """Divide `width` cells among sections, each at least one cell.
-
-    Returns:
-        The cells of each section, and the index of the section with the break. None: all sections have the same scale.
-    """
     from holdfast.sessions.prompt_sections import FREE
 
-    tokens = [one.tokens for one in sections]
-    start = next((at for at, one in enumerate(sections) if one.name in FREE), len(sections))
-    used, rest = tokens[:start], tokens[start:]
-    if sum(rest) <= sum(used) or not used:
-        return _divide(tokens, width), None
-    broken = max(range(start, len(sections)), key=lambda at: tokens[at])
-    rest[broken - start] = min(tokens[broken], max(1, sum(rest) - tokens[broken]))
-    room = max(len(rest), min(int(width * REST_SHARE), width - len(used)))
-    return _divide(used, width - room) + _divide(rest, room), broken
+    sent = [one for one in sections if one.name not in FREE]
+    is_plain = console.color_system is None or console.no_color
+    fill = " " if not is_plain else "▒" if can_print("▒") else "="
+    bar = Text.assemble(("[", "dim"), no_wrap=True)
+    for section, cells in zip(sent, _divide([one.tokens for one in sent], console.width - 2), strict=True):
+        style = _SECTIONS.get(section.name, _UNKNOWN)
+        bar.append(style.letter + fill * (cells - 1), style=style.style)
+    return bar.append("]", style="dim")
 
 
 def _divide(tokens: Sequence[int], width: int) -> list[int]:
