@@ -15,7 +15,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -69,11 +69,7 @@ class MeasuredCount(msgspec.Struct, frozen=True, gc=False):
     """The best known count in the provider's tokens, without the margin."""
     how: CountMethod
     margin: float
-    """Fraction of `tokens` that is kept free because the count may be too low; 0.0 for an exact count."""
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the count as JSON for reports."""
-        return {"tokens": self.tokens, "how": self.how, "margin": round(self.margin, 3)}
+    """Fraction of `tokens` that is kept free because the count may be too low, with three digits; 0.0 for an exact count."""
 
 
 class Measure(msgspec.Struct, frozen=True, gc=False):
@@ -105,9 +101,9 @@ class Measure(msgspec.Struct, frozen=True, gc=False):
         if provider is not None:
             return MeasuredCount(provider, "provider", 0.0)
         if self.samples and (margin or self.ratio != 1.0):
-            return MeasuredCount(round(counted * self.ratio), "calibrated", self.margin)
+            return MeasuredCount(round(counted * self.ratio), "calibrated", round(self.margin, 3))
         if margin:
-            return MeasuredCount(math.floor(counted / (1 + margin)), "estimate", margin)
+            return MeasuredCount(math.floor(counted / (1 + margin)), "estimate", round(margin, 3))
         return MeasuredCount(counted, "exact", 0.0)
 
 

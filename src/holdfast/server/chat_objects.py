@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import UNSET, UnsetType
 
 from holdfast.context.explain import Overhead, Recalled
+from holdfast.domain.calibration import MeasuredCount
 from holdfast.domain.objects import Answer, Count, JsonObject, OpenObject, json_schema, same_as
 from holdfast.server.routes import BODY, JSON, KEY, Route, describe_header, describe_headers
 from holdfast.server.schema import Schema
@@ -297,8 +298,7 @@ class TokenCount(Answer):
     """Token count of a request. Tokens that a session would add are not included."""
 
     input_tokens: Count
-    counted: JsonObject
-    """`tokens`: the count; `how`: the counting method; `margin`: the fraction that is reserved in case the count is too low."""
+    counted: MeasuredCount
     context_management: EditedCount | UnsetType = UNSET
     """If the request has `context_management`; `input_tokens` then counts the edited prompt."""
 

@@ -9,9 +9,7 @@ import msgspec
 from holdfast.config.json_schema import build_option_schema
 from holdfast.context.dialects import Dialect
 from holdfast.context.settings import STRATEGIES, Key
-from holdfast.domain.calibration import CountMethod
 from holdfast.domain.objects import (
-    Answer,
     Count,
     Id,
     JsonObject,
@@ -102,16 +100,6 @@ ContextRequest: Final = msgspec.defstruct(
     kw_only=True,
 )
 """`ContextFields` with the options of all strategies."""
-
-
-class CountedTokens(Answer):
-    """Token count of a prompt, with its method and margin."""
-
-    tokens: Count
-    """Number of tokens according to the provider, or the best estimate of that number."""
-    how: CountMethod
-    margin: float
-    """Fraction of the tokens that is reserved in case the count is too low."""
 
 
 class Context(contexts.Context, frozen=True, kw_only=True):

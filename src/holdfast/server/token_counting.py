@@ -77,7 +77,7 @@ async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> Token
     messages = await mask_messages(call.hf.guard, parsed.messages)
     counted = await _count_prompt(call.hf, llm, messages, parsed.body)
     if body.get(FIELD) is None:
-        return TokenCount(counted.tokens, counted.to_wire())
+        return TokenCount(counted.tokens, counted)
     original = counted.tokens
     if clearing is not None:
         clearing = {"keep": _NO_LIMIT, **clearing} if clearing.keys() == {"keep_thinking"} else clearing
@@ -89,7 +89,7 @@ async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> Token
         built = await run_cpu(build, made, None, (), entries, long=is_long(conversation))
         messages = built.messages
         counted = await _count_prompt(call.hf, llm, messages, parsed.body)
-    return TokenCount(counted.tokens, counted.to_wire(), EditedCount(original))
+    return TokenCount(counted.tokens, counted, EditedCount(original))
 
 
 async def _count_prompt(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: dict[str, Any]) -> MeasuredCount:
@@ -119,8 +119,7 @@ class InputTokens(Answer, kw_only=True):
 
     object: Literal["response.input_tokens"] = "response.input_tokens"
     input_tokens: Count
-    counted: JsonObject
-    """`tokens`: the count; `how`: the counting method; `margin`: the fraction that is reserved in case the count is too low."""
+    counted: MeasuredCount
 
 
 @routes.add("POST", "/v1/responses/input_tokens", "read", error_statuses=(404, 422), body=InputTokensRequest)
@@ -158,4 +157,4 @@ async def count_input_tokens(call: Call, body: JsonObject) -> InputTokens:
     provider = await count_by_provider(hf.engine, session.ref, request.responder.llm, built)
     llm = request.responder.llm
     counted = built.request.measure.describe(built.total_tokens, margin=llm.counter.margin, provider=provider)
-    return InputTokens(input_tokens=counted.tokens, counted=counted.to_wire())
+    return InputTokens(input_tokens=counted.tokens, counted=counted)

@@ -51,9 +51,8 @@ class Context(PromptSize, frozen=True, kw_only=True):
     """Hash of the messages. The same log, strategy and budget always give the same hash."""
     decisions: list[Run]
     """For ranges of the session's messages: whether the prompt contains them, and why."""
-    provider_count: dict[str, Any] = {}
-    """Tokens of the whole prompt according to the provider: the number (`tokens`), the method (`how`), and the `margin` of error, from 0 to
-    1."""
+    provider_count: MeasuredCount
+    """Tokens of the whole prompt according to the provider, or the best estimate of that number."""
     sent_hash: str | None = None
     """With `at_turn`: the hash that was recorded with the model call. If it equals `hash`, this prompt is the one that was sent."""
     system: list[dict[str, Any]] | dict[str, Any] | None = None
@@ -108,7 +107,7 @@ def to_context(found: FoundPrompt, sent: Sequence[Message], provider: int | None
         decisions=list_decisions(record),
         system=system,
         sources=_list_sources(prompt, sent),
-        provider_count=counted.to_wire(),
+        provider_count=counted,
         sent_hash=call.hash.hex() if call else None,
     )
 

@@ -98,15 +98,6 @@ def parse_call_id(text: str, param: str = "call_id") -> tuple[int, int | None]:
     return int(found[1]), None if found[2] is None else int(found[2])
 
 
-async def find_call(store: Store, ref: SessionRef, turn_id: int, number: int | None) -> NumberedCall:
-    """Return a recorded call of a turn; if `number` is None, the last one.
-
-    Raises:
-        CallNotFound: the turn has no such call.
-    """
-    return choose_call(await read_turn(store, ref, turn_id), ref, turn_id, number)
-
-
 def choose_call(of_turn: Sequence[NumberedCall], ref: SessionRef, turn_id: int, number: int | None) -> NumberedCall:
     """Return one of the calls of a turn; if `number` is None, the last one.
 
@@ -117,29 +108,6 @@ def choose_call(of_turn: Sequence[NumberedCall], ref: SessionRef, turn_id: int, 
     if not 0 <= at < len(of_turn):
         raise CallNotFound(ref.id, turn_id, number)
     return of_turn[at]
-
-
-async def find_neighbours(
-    store: Store, ref: SessionRef, of_turn: Sequence[NumberedCall], at: CallId
-) -> tuple[CallId | None, CallId | None]:
-    """Return the calls before and after a call; None if there is none.
-
-    Args:
-        store: the store.
-        ref: the session.
-        of_turn: all calls of the turn of the call.
-        at: the call.
-    """
-    before = after = None
-    if at.number:
-        before = CallId(at.turn_id, at.number - 1)
-    elif earlier := await store.calls(ref, stop=at.turn_id, limit=1):
-        before = (await read_turn(store, ref, earlier[0].turn_id))[-1].id
-    if len(of_turn) > at.number + 1:
-        after = CallId(at.turn_id, at.number + 1)
-    elif later := await store.calls(ref, start=at.turn_id + 1, limit=1, descending=False):
-        after = CallId(later[0].turn_id, 0)
-    return before, after
 
 
 def locate_call(of_turn: Sequence[NumberedCall], call: ModelCall) -> CallId | None:

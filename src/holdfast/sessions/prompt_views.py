@@ -31,8 +31,6 @@ from holdfast.sessions.model_calls import (
     CallSummary,
     NumberedCall,
     choose_call,
-    find_call,
-    find_neighbours,
     find_sender,
     list_calls,
     locate_call,
@@ -136,7 +134,9 @@ class PromptedSession(ExplainedSession):
         last = None
         if after is not None:
             turn_id, number = parse_call_id(after, "after")
-            last = (await find_call(store, self.ref, turn_id, None)).id if number is None else CallId(turn_id, number)
+            if number is None:
+                number = choose_call(await read_turn(store, self.ref, turn_id), self.ref, turn_id, None).id.number
+            last = CallId(turn_id, number)
         return await list_calls(self._engine, session, limit=limit, after=last, descending=descending)
 
     async def prompt(
@@ -181,15 +181,15 @@ class PromptedSession(ExplainedSession):
         sender, is_other = await self._find_sender(session, one)
         responder = engine.roster.with_request(sender, strategy, budget)
         found = await self._find_prompt(session, responder, one, is_custom=is_other or responder is not sender)
-        before, after = await self._find_neighbours(of_turn, one)
+        before, after = await self._find_neighbours(session, one)
         base: dict[str, Any] = {
             "session_id": ref.id,
             "version": session.version,
             "id": str(one.id) if one else NEXT,
             "call": summarize_call(one) if one else None,
             "turn_calls": len(of_turn),
-            "previous": str(before) if before else None,
-            "next": str(after) if after else None,
+            "previous": before,
+            "next": after,
             "agent": responder.agent_name,
             "model": one.call.model if one and (found is None or found.built is None) else responder.llm.model,
             "log_messages": session.tail.next_seq,
@@ -238,15 +238,14 @@ class PromptedSession(ExplainedSession):
         )
         return await find_prompt(engine, ref, look)
 
-    async def _find_neighbours(
-        self, of_turn: Sequence[NumberedCall], one: NumberedCall | None
-    ) -> tuple[CallId | None, CallId | None]:
-        """Return the calls before and after a call, or the newest one if there is none."""
-        store = self._engine.store
+    async def _find_neighbours(self, session: Session, one: NumberedCall | None) -> tuple[str | None, str | None]:
+        """Return the ids of the calls before and after a call; without a call, of the newest one."""
+        at = one.id if one else None
+        found = [await list_calls(self._engine, session, limit=1, after=at)]
         if one is not None:
-            return await find_neighbours(store, self.ref, of_turn, one.id)
-        newest = await store.calls(self.ref, start=0, limit=1)
-        return (await find_call(store, self.ref, newest[0].turn_id, None)).id if newest else None, None
+            found.append(await list_calls(self._engine, session, limit=1, after=at, descending=False))
+        before, after = (*(page.calls[0].id if page.calls else None for page in found), None)[:2]
+        return before, after
 
     async def _read_log(self, prompt: ShownPrompt, after: int | None, limit: int) -> Sequence[Entry]:
         """Return the messages of the log to mark: those after a `seq`, or those around the beginning of the prompt's tail."""

@@ -353,9 +353,10 @@ class OpenTurn:
         """
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
-        counted = built.describe_count(self._turn.provider_count).to_wire()
-        build, decisions = msgspec.to_builtins((built.explain(), built.list_decisions()))
-        return {**build, "counted": counted, "decisions": decisions}
+        counted = built.describe_count(self._turn.provider_count)
+        shown = (built.explain(), {"counted": counted, "decisions": built.list_decisions()})
+        build, more = msgspec.to_builtins(shown)
+        return {**build, **more}
 
 
 def _end_abandoned(scope: TurnScope, loop: asyncio.AbstractEventLoop, name: str) -> None:

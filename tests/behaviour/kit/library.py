@@ -15,7 +15,7 @@ from tests.behaviour.kit.refusals import library_errors
 
 def to_row(value: Any) -> Row:
     """Return the public fields of a struct, as JSON values."""
-    row: Row = msgspec.json.decode(msgspec.json.encode(value, enc_hook=list))  # a range becomes the list of its numbers
+    row: Row = msgspec.json.decode(msgspec.json.encode(value))
     return row
 
 
