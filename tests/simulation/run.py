@@ -63,7 +63,8 @@ def _make_clients(world: World, seed: int) -> list[Client]:
     made: list[Client] = []
     for number in range(3):
         kind = chance.choice(KINDS)
-        for person in PEOPLE if chance.random() < 0.4 else PEOPLE[:1]:
+        is_named = kind.identified and kind.api != "messages"  # else people are told apart by less
+        for person in PEOPLE if chance.random() < (0.4 if is_named else 0.8) else PEOPLE[:1]:
             owner = person if kind.identified else f"{person}{number}"
             other: Client | None = None
             for device in range(kind.devices):

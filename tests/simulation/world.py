@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -141,7 +142,7 @@ class Upstream:
         if last["role"] == "user" and names and chance.random() < 0.35:
             number = (
                 self._world.count() if chance.random() < 0.7 else 0
-            )  # some providers number the calls of each reply anew
+            )  # some providers number each reply's calls anew
             name = chance.choice(names)
             calls = [
                 {"id": f"call_{number}_{at}", "type": "function", "function": {"name": name, "arguments": "{}"}}
@@ -183,6 +184,8 @@ class World:
         """Texts that no session in a list may have."""
         self.begun: set[str] = set()
         """Ids that clients gave to sessions which have begun."""
+        self.ran: dict[tuple[str, str], set[str]] = {}
+        """Results of the server's tools by the question for which they ran, and its reply."""
         self.loose: set[str] = set()
         """Those whose prompts may have more than their clients believe."""
         self.replies_of_key: dict[str, list[str]] = {}
@@ -304,6 +307,7 @@ class World:
         self._compare(ask, shown)
         bare = [one for one in messages if isinstance(one.get("content"), str) and one["content"] in self.pictured]
         self.demand(not bare, f"picture missing: for {ask.client}: {bare}")
+        self._check_runs(ask, messages)
         everything = "\n".join(map(read_text, messages))
         for result in ask.results:  # a result that comes after another turn is told in words
             times = everything.count(result)
@@ -313,6 +317,25 @@ class World:
             for text in self.replies_of_key.get(ask.key, ()):
                 stored = await self._find_complete(text)
                 self.demand(not stored, f"key runs twice: {ask.client}, complete: {ask.key}: {text}")
+
+    def _check_runs(self, ask: Ask, messages: Sequence[Row]) -> None:
+        """Check that questions still have the results of the server's tools that ran for them."""
+        if ask.is_shared or not any(one.role == "assistant" for one in ask.view):
+            return  # another client retires questions, and without a reply before it each attempt may be a session of its own
+        question, ran, replies = "", dict[str, set[str]](), dict[str, str]()
+        for one in messages:
+            text = read_text(one)
+            if one["role"] == "user" and _TEXT.match(text):
+                question, ran[text] = text, set()
+            elif text.startswith("found [") and question:
+                ran[question].add(text)
+            elif one["role"] == "assistant" and text:
+                replies[question] = text
+        for one, after in pairwise([*ask.view, Seen("user", "")]):
+            known = self.ran.get((one.text, after.text if after.role == "assistant" else ""), set())
+            holds = known <= ran.get(one.text, set()) or one.text in self.repeatable | self.unlisted
+            self.demand(holds, f"result forgotten: for {ask.client}: {known} after {one.text}: {messages}")
+        self.ran |= {(question, replies.get(question, "")): found for question, found in ran.items()}
 
     def _compare(self, ask: Ask, shown: Sequence[tuple[str, str]]) -> None:
         """Check that a prompt has the texts that its client has seen, in this order."""
