@@ -16,6 +16,7 @@ from collections.abc import Set as AbstractSet
 from functools import cached_property, lru_cache
 from itertools import chain, repeat
 from operator import attrgetter, itemgetter
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
@@ -86,15 +87,18 @@ class Corrections(NamedTuple):
     """Later statements that say that something has changed, and may mean this statement."""
 
 
-def find_corrections(statements: Sequence[Statement]) -> Corrections:
+def find_corrections(
+    statements: Sequence[Statement], known: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> Corrections:
     """Find statements that later ones correct.
 
     A statement that a caller dropped cannot correct one that a caller pinned.
 
     Args:
         statements: the statements in the order of the log.
+        known: words and values of statements that were read before, by the statements' texts.
     """
-    features = [_extract_features(one.text) for one in statements]
+    features = [known.get(one.text) or _extract_features(one.text) for one in statements]
     wanted = frozenset[str]().union(*(of for one, of in zip(statements, features, strict=True) if one.corrects))
     corrected = Corrections({}, {})
     if not wanted:
@@ -105,8 +109,7 @@ def find_corrections(statements: Sequence[Statement]) -> Corrections:
         if one.corrects and (found := index.find_replaced(one, of)) is not None:
             earlier, is_sure = found
             (corrected.sure if is_sure else corrected.possible)[earlier.position] = one
-        if shared:
-            index.add(one, shared)
+        index.add(one, shared)
     return corrected
 
 
@@ -123,12 +126,16 @@ class _Index:
         self._rarity = {
             feature: math.log(total / often) for feature, often in frequency.items() if often <= COMMON * total
         }
-        self._holders: dict[str, list[tuple[Position, Statement]]] = {feature: [] for feature in self._rarity}
+        self._holders: dict[str, list[int]] = {feature: [] for feature in self._rarity}
+        self._statements: list[Statement] = []
         self._least = LEAST_EVIDENCE + math.log(max(number, 1))
 
     def add(self, one: Statement, features: AbstractSet[str]) -> None:
-        for feature in self._holders.keys() & features:
-            self._holders[feature].append((one.position, one))
+        """Add the next statement, with those of its words and values that occur in a possible correction."""
+        for feature in features:
+            if (holders := self._holders.get(feature)) is not None:
+                holders.append(len(self._statements))
+        self._statements.append(one)
 
     def find_replaced(self, later: Statement, features: Iterable[str]) -> tuple[Statement, bool] | None:
         """Return the indexed statement that `later` corrects, and False if this is only possible; None if there is none.
@@ -139,32 +146,31 @@ class _Index:
             later: the later statement.
             features: its words and values, from `_extract_features`.
         """
-        topics: dict[Position, float] = {}
-        repeated: dict[Position, list[float]] = {}
-        others: dict[Position, Statement] = {}
+        topics: dict[int, float] = {}
+        repeated: dict[int, list[float]] = {}
         for feature in features:
             rarity = self._rarity.get(feature, 0.0)
-            for position, earlier in self._holders.get(feature, ()):
-                others[position] = earlier
-                if feature.startswith("="):
-                    repeated.setdefault(position, []).append(rarity)
+            for number in self._holders.get(feature, ()):
+                if feature[0] == "=":
+                    repeated.setdefault(number, []).append(rarity)
                 else:
-                    topics[position] = topics.get(position, 0.0) + rarity
+                    topics[number] = topics.get(number, 0.0) + rarity
         values = _extract_values(later.text)
         least, most_added = min(POSSIBLE, self._least), SAME_KIND if values else -NO_VALUE
         best: tuple[Statement, bool] | None = None
-        most = (False, POSSIBLE, (-1, -1))
-        for position, earlier in others.items():
-            topic, same = topics.get(position, 0.0), repeated.get(position, ())
-            undone = earlier.choice == "pinned" and later.choice == "dropped"
-            if topic + sum(same) + most_added < least or earlier.seq == later.seq or undone:
+        most = (False, POSSIBLE, -1)
+        for number in topics.keys() | repeated.keys():
+            topic, same, earlier = topics.get(number, 0.0), repeated.get(number, ()), self._statements[number]
+            if topic + sum(same) + most_added < least or earlier.seq == later.seq:
+                continue
+            if earlier.choice == "pinned" and later.choice == "dropped":
                 continue
             before = _extract_values(earlier.text)
             evidence = _weigh(topic, same, before, values)
             is_sure = evidence >= self._least
             if before and values and not is_sure and evidence < topic:
                 evidence += OTHER_KIND
-            if (found := (is_sure, evidence, position)) >= most:
+            if (found := (is_sure, evidence, number)) >= most:
                 best, most = (earlier, is_sure), found
         return best
 
@@ -337,6 +343,8 @@ class StatementPool:
         self.by_position = {_position(one): one for one in statements}
         self._ranked = sorted(_rank(one) for one in self.by_position.values() if one.choice is None)
         self._by_hand = len(self._ranked) < len(self.by_position)
+        self.features: dict[str, Sequence[str]] = {}
+        """Words and values of statements, as far as they are known, for `find_corrections`."""
         self._trim()
 
     def with_added(self, new: Iterable[Statement]) -> StatementPool:
@@ -345,6 +353,7 @@ class StatementPool:
         if self._by_hand or any(one.choice is not None or _position(one) in self.by_position for one in added):
             return StatementPool([*self.by_position.values(), *added])
         after = StatementPool()
+        after.features = self.features
         after.by_position, after._ranked = {**self.by_position}, [*self._ranked]
         for one in added:
             after.by_position[_position(one)] = one
@@ -392,7 +401,11 @@ class StandingFacts(DeferredBlock):
     @cached_property
     def _written(self) -> tuple[Compaction | None, bytes]:
         statements, task = self.pool.sort_statements(), [*_iter_statements(self._head)]
-        corrected = find_corrections(sorted((*task, *statements), key=_position))
+        known = self.pool.features
+        known = self.pool.features = {
+            one.text: known.get(one.text) or _extract_features(one.text) for one in statements
+        }
+        corrected = find_corrections(sorted((*task, *statements), key=_position), known)
         links = {**corrected.possible, **corrected.sure}
         first = {links[one.position].position for one in task if one.position in links}
         block, chosen = _compose(statements, corrected.sure, first, self.most, self._room)
@@ -571,7 +584,8 @@ def measure_repetition(statements: Sequence[Statement]) -> list[float]:
     """Return for each statement the share of its phrases that at least `REPETITION_COUNT` of the statements contain."""
     phrases = [_list_phrases(one.text) for one in statements]
     often = Counter(chain.from_iterable(phrases))
-    return [sum(often[phrase] >= REPETITION_COUNT for phrase in of) / len(of) if of else 0.0 for of in phrases]
+    repeated = {phrase for phrase, number in often.items() if number >= REPETITION_COUNT}
+    return [sum(map(repeated.__contains__, of)) / len(of) if of else 0.0 for of in phrases]
 
 
 @lru_cache(maxsize=4_096)
