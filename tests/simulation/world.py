@@ -331,10 +331,10 @@ class World:
                 ran[question].add(text)
             elif one["role"] == "assistant" and text:
                 replies[question] = text
-        for one, after in pairwise([*ask.view, Seen("user", "")]):
-            known = self.ran.get((one.text, after.text if after.role == "assistant" else ""), set())
-            holds = known <= ran.get(one.text, set()) or one.text in self.repeatable | self.unlisted
-            self.demand(holds, f"result forgotten: for {ask.client}: {known} after {one.text}: {messages}")
+        for seen, after in pairwise([*ask.view, Seen("user", "")]):
+            known = self.ran.get((seen.text, after.text if after.role == "assistant" else ""), set())
+            holds = known <= ran.get(seen.text, set()) or seen.text in self.repeatable | self.unlisted
+            self.demand(holds, f"result forgotten: for {ask.client}: {known} after {seen.text}: {messages}")
         self.ran |= {(question, replies.get(question, "")): found for question, found in ran.items()}
 
     def _compare(self, ask: Ask, shown: Sequence[tuple[str, str]]) -> None:
