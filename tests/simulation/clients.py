@@ -226,7 +226,8 @@ class Client:
             self.world.repeatable |= {read_text(one) for one in (*base, *new)}
             self.world.loose.add(self._session)
         self.world.begun.add(self._session)
-        exact = self.kind.exact and self._session not in self.world.loose
+        is_common = key is not None and read_text(new[0]) == GREETING[0]  # others may have gone on from its cut reply
+        exact = self.kind.exact and self._session not in self.world.loose and not is_common
         return Ask(self.name, self.person, seen, exact, results, key, self.kind.devices > 1, self.unheard)
 
     def _make_body(self, base: Sequence[Row], new: Sequence[Row]) -> Row:
