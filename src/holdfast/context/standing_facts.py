@@ -261,6 +261,8 @@ LEAST: Final = math.log(0.03 / 0.97)
 REPETITION_PENALTY: Final = 2.0
 """Log odds that a statement loses if all its phrases are used again and again, as in twenty requests of one form. It loses this in
 proportion to the share of such phrases."""
+CORRECTION: Final = 2.0
+"""Log odds that a statement gains if it surely corrects another one, and that the other one loses."""
 REPETITION_COUNT: Final = 4
 """Number of statements that must contain a phrase for it to count as used again and again."""
 _WORD_OR_NUMBER: Final = re.compile(r"\d[\d.,:]*|[^\W\d_]+")
@@ -629,18 +631,24 @@ def _compose(
     pinned = _find_pinned(statements, corrected, first)
     room = limit - _count_heading(cast(Hashable, count), marker)
     chosen: dict[Position, Statement] = {}
+    said: set[str] = set()
     worthy = [one for one in statements if one.choice != "dropped" and (_is_worth_it(one) or _position(one) in pinned)]
     is_crowded = sum(one.cost for one in worthy) > room
     shares = measure_repetition(worthy) if is_crowded else repeat(0.0, len(worthy))
-    ranked = [(_rank(one, pinned, share * REPETITION_PENALTY), one) for one, share in zip(worthy, shares, strict=True)]
+    corrections = {later.position for later in corrected.values()}
+    ranked = []
+    for one, share in zip(worthy, shares, strict=True):
+        change = (one.position in corrected) - (one.position in corrections)
+        ranked.append((_rank(one, pinned, share * REPETITION_PENALTY + change * CORRECTION), one))
     for _, one in sorted(ranked, key=itemgetter(0)):
         if room < LEAST_LINE:
             break
         later = corrected.get(one.position)
-        if one.cost > 3 * room or not (later is None or later.position in chosen):
+        if one.cost > 3 * room or one.text in said or not (later is None or later.position in chosen):
             continue
         if (tokens := count_piece(count, one.text) + LINE_TOKENS) <= room:
             chosen[one.position] = one
+            said.add(one.text)
             room -= tokens
     kept = list(chosen.values())
     while kept:

@@ -1,11 +1,9 @@
 """Find the sentences in which a user states facts or wishes, and rate how probably each is worth keeping. No model is used.
 
 Quoted and pasted text is removed from a message, and the rest is split into sentences. Each sentence is rated by cue words and by its form.
-The weights come from a logistic regression over labelled conversations (`benchmarks/statements`, the six kinds under `dev`). In these,
-people want a full sentence of a longer message remembered more often than a first sentence, an only sentence, or a question.
-
-The weight of a sentence's length was set by hand to less than the learned value, so that short instructions are kept. The price is that one
-statement in a hundred is lost.
+The weights come from logistic regressions over labelled conversations (`benchmarks/statements`, the six kinds under `dev`) and over sentences
+from long chats with assistants. People want a full sentence of a longer message remembered more often than a first sentence, an only
+sentence, a question, a request for the moment, or a reaction to a reply.
 """
 
 # ruff: noqa: RUF001 (punctuation of other scripts is what some patterns are about; lists of words stay readable)
@@ -257,18 +255,33 @@ def _replace_quote(found: re.Match[str]) -> str:
     return "\n" if _is_quote(found.group()) else found.group()
 
 
-LONGEST: Final = 160
+LONGEST: Final = 220
 """A sentence with more characters than this is split, if there is a suitable position."""
 LONG_MESSAGE: Final = 4_000
 """A message with more characters than this, about 1,000 tokens, probably contains pasted text. Only its last paragraph is read."""
 MOST_SENTENCES: Final = 60
 """Number of first sentences of a message that are rated."""
 WEIGHTS: Final[Mapping[str, float]] = {
-    "standing": 0.85,
-    "prohibition": 0.5,
+    "base": -4.5,
+    "length": 0.9,
+    "question": -1.7,
+    "asking word": -0.4,
+    "only": -0.5,
+    "first": -0.65,
+    "names": 0.35,
+    "digits": 0.4,
+    "few": -1.0,
+    "pasted": -0.4,
+    "pointing": -0.7,
+    "now": -0.6,
+    "reaction": -1.6,
+    "wish": 0.65,
     "preference": 1.15,
+    "standing": 0.85,
+    "duty": 0.85,
+    "prohibition": 0.5,
     "name": 1.9,
-    "correction": 0.65,
+    "correction": 0.4,
     "decision": 0.5,
     "time": 1.0,
     "number": 0.3,
@@ -276,26 +289,29 @@ WEIGHTS: Final[Mapping[str, float]] = {
     "health": 1.2,
     "passing": -1.5,
 }
-"""Log odds that a cue of each category adds. At most two cues of a category are counted in a sentence.
+"""Log odds that properties of a sentence add. Those from `pointing` on are categories of cues; at most two of a category are counted. The
+others:
 
-The last two weights were set by hand: `health` is for facts that concern a person's health, `passing` for what matters only at the
-moment."""
-QUESTION, ASKING_WORD, ONLY, FIRST, LENGTH, BASE = -1.7, -0.4, -0.5, -1.15, 1.0, -4.65
-"""Log odds that properties of a sentence add:
+- `base`: for every sentence. `length`: multiplied by the logarithm of its number of words.
+- `question`: it is a question. `asking word`: its first word is one that asks.
+- `only`: it is the only sentence of the message. `first`: it is the first of several sentences.
+- `names`: for each word with a capital letter. `digits`: for each number in digits. At most three of them are counted.
+- `few`: it has at most two words that say something by themselves.
+- `pasted`: it does not mention the speaker. Multiplied by the logarithm of the message's length, because long texts are pasted.
 
-- `QUESTION`: it is a question.
-- `ASKING_WORD`: its first word is one that asks.
-- `ONLY`: it is the only sentence of the message.
-- `FIRST`: it is the first of several sentences.
-- `LENGTH`: multiplied by the logarithm of its number of words.
-- `BASE`: for every sentence.
+`pointing` counts at the beginning only, as in "That's what I need": what it points to is gone from the prompt. `now` is for what matters
+only at the moment, `reaction` for approval or complaint about a reply. `health` and `passing` were set by hand.
 """
 LEAST_CONTENT: Final = 2
 """A sentence with a courtesy is kept only if it has at least this many other words that say something by themselves."""
 LEAST_WORDS: Final = 3
 """Words that a sentence must have. A plain statement may have one fewer."""
-PLAIN: Final = frozenset({"standing", "preference", "name", "health"})
-UNCERTAIN: Final = frozenset({"hedge", "passing"})
+PLAIN: Final = frozenset({"standing", "duty", "preference", "name", "health"})
+SHORT: Final = PLAIN - {"duty"}
+"""Categories of cues of plain statements that may be short. "I must stop" says nothing."""
+UNCERTAIN: Final = frozenset({"hedge", "passing", "now", "reaction"})
+PASTED_LENGTH: Final = 600
+"""Characters of a message. In longer ones, a text that does not mention the speaker is probably pasted."""
 PLAIN_LENGTH: Final = 12
 """A plain statement, such as "Always answer briefly", has a cue of a category in `PLAIN`, none in `UNCERTAIN`, and asks nothing. It is rated as if it had
 at least this many words, and is not rated lower for being the first or only sentence of its message.
@@ -320,6 +336,17 @@ _JOINTS: Final = (
 _MARGIN: Final = 30
 _GOES_ON: Final = ",;:)，；：）、"
 """Characters that cannot begin a sentence. If one does, the beginning of the sentence was a quote that was removed."""
+_BROKEN_OFF: Final = re.compile(
+    r"(?:[:：]|\w(?:\.{3}|…)|\b(?:an?|the|of|to|with|as|for|about|within|by|from|than|called|mit|von|zu|für|de|le|les|des|du|el|los|las|con|para|com))\Z",
+    _I,
+)
+"""Matches the end of a sentence that goes on elsewhere: in a list, or in a quote that was removed."""
+_LEAD: Final = re.compile(
+    r"(?:(?:and|but|so|plus|also|oh|well|yes|no|okay|ok|alright|und|aber|et|mais|y|pero|e|mas)\b,?\s+)*", _I
+)
+_NAME: Final = re.compile(r"(?<=[^.!?:*\s]\s)[*\"'(]{0,3}[A-ZÀ-Þ][a-zß-ÿ]+")
+"""Matches a word with a capital letter that does not begin the sentence."""
+_DIGITS: Final = re.compile(r"\d[\d.,:]*")
 _CODE: Final = re.compile(r"[{}<>=;$|\\]|\w/\w|\w_\w|\w\(\)|^\s*(?:\$|>>>|import|def|class|git|npm|pip|cd|ls)\b")
 ASKED: Final = re.compile(r"[?？؟]\W*\Z|[吗呢]\W*\Z|(?:ですか|ますか)\W*\Z")
 
@@ -395,7 +422,7 @@ def _rate_all(text: str) -> tuple[Statement, ...]:
     own = separate_own_words(text).own
     language = detect_language(own)
     sentences = split_sentences(own)[:MOST_SENTENCES]
-    rated = (_rate(sentence, at, len(sentences), language) for at, sentence in enumerate(sentences))
+    rated = (_rate(one, at, len(sentences), len(text), language) for at, one in enumerate(sentences))
     return tuple(one for one in rated if one is not None)
 
 
@@ -411,15 +438,18 @@ class _Rated(NamedTuple):
     score: float
     corrects: bool
     is_plain: bool
+    is_personal: bool
+    """True if the sentence mentions the speaker."""
 
 
-def _rate(sentence: str, at: int, among: int, otherwise: str) -> Statement | None:
+def _rate(sentence: str, at: int, among: int, length: int, otherwise: str) -> Statement | None:
     """Return a sentence as a rated statement; None for a courtesy, a fragment or code.
 
     Args:
         sentence: the sentence.
         at: number of the sentence in the message, from 0.
         among: number of sentences of the message.
+        length: characters of the message.
         otherwise: language of the message, used if the sentence alone does not show its language.
     """
     rated = _rate_form(sentence, otherwise)
@@ -427,7 +457,9 @@ def _rate(sentence: str, at: int, among: int, otherwise: str) -> Statement | Non
         return None
     score = rated.score
     if not rated.is_plain:
-        score += ONLY if among == 1 else FIRST if at == 0 else 0.0
+        score += WEIGHTS["only"] if among == 1 else WEIGHTS["first"] if at == 0 else 0.0
+    if not rated.is_personal:
+        score += WEIGHTS["pasted"] * math.log(max(1.0, length / PASTED_LENGTH))
     return Statement(0, at, sentence, round(score, 2), round(estimate_tokens(sentence) + 2, 1), rated.corrects)
 
 
@@ -438,21 +470,34 @@ def _rate_form(sentence: str, otherwise: str) -> _Rated | None:
     Cached, because the digest rates the same sentences.
     """
     language, counts = _find_cues(sentence, otherwise)
-    words = _WORD.findall(sentence)
+    words, cues = _WORD.findall(sentence), load_cues(language)
     length = len(sentence) / DENSE_WORD if language in DENSE_LANGUAGES else len(words)
     asks = ASKED.search(sentence) is not None
     is_plain = not asks and _has_cue(counts, PLAIN) and not _has_cue(counts, UNCERTAIN)
     least = LEAST_WORDS - 1 if is_plain else LEAST_WORDS
     if length < least or sentence[0] in _GOES_ON or len(_CODE.findall(sentence)) * 4 > length:
         return None
-    length = max(length, PLAIN_LENGTH) if is_plain else length
-    if counts.get("courtesy") and _is_courtesy(sentence, load_cues(language)["courtesy"]):
+    if _BROKEN_OFF.search(sentence) or (counts.get("courtesy") and _is_courtesy(sentence, cues["courtesy"])):
         return None
-    score = BASE + LENGTH * math.log(length)
-    score += sum(WEIGHTS[name] * min(2, number) for name, number in counts.items() if name in WEIGHTS)
-    score += QUESTION if asks else 0.0
-    score += ASKING_WORD if words and load_cues(language)["question"].fullmatch(words[0]) else 0.0
-    return _Rated(score, not asks and counts.get("correction", 0) > 0, is_plain)
+    found: dict[str, float] = {name: min(2, number) for name, number in counts.items() if name in WEIGHTS}
+    found |= {
+        "base": 1,
+        "length": math.log(max(length, PLAIN_LENGTH) if is_plain else length),
+        "question": asks,
+        "asking word": bool(words) and cues["question"].fullmatch(words[0]) is not None,
+        "names": 0 if language == "german" else min(3, len(_NAME.findall(sentence))),
+        "digits": min(3, len(_DIGITS.findall(sentence))),
+        "few": len(extract_terms(sentence).counts) <= LEAST_CONTENT and not _has_cue(counts, SHORT),
+        "pointing": cues["pointing"].match(_LEAD.sub("", sentence, count=1)) is not None,
+    }
+    corrections = counts.get("correction", 0)
+    found["correction"] = min(2, max(0, corrections - counts.get("now", 0)))  # "now" alone may mean anything
+    if found["correction"] or is_plain:
+        found["pointing"] = 0  # at what it corrects, or the sentence stands without it
+    if found["correction"] or found.get("time"):
+        found["now"] = 0
+    score = sum(WEIGHTS[name] * value for name, value in found.items())
+    return _Rated(score, not asks and corrections > 0, is_plain, bool(counts.get("self")))
 
 
 def _find_cues(sentence: str, otherwise: str) -> tuple[str, Mapping[str, int]]:
