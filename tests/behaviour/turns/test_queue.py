@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -33,14 +35,30 @@ async def asked(hf: Any, text: str) -> None:
     await hf.upstream.until(lambda: any(one.body["messages"][-1]["content"] == text for one in hf.upstream.requests))
 
 
+class Busy(NamedTuple):
+    """A session whose first turn, `a`, waits for its model."""
+
+    hf: Any
+    session: Any
+    first: asyncio.Task[Any]
+    stage: Stage
+
+
+@asynccontextmanager
+async def busy(world: World, settings: str = "", *before: Any, held: str = "a") -> AsyncIterator[Busy]:
+    stage = Stage(*held)
+    async with world.open(settings, script=stage) as hf:
+        session = await hf.given("s", *before)
+        first = asyncio.create_task(session.send(user("a")))
+        await asked(hf, "a")
+        yield Busy(hf, session, first, stage)
+        stage.open()
+
+
 @through(*DOORS)
 async def test_turns_wait_for_each_other(world: World) -> None:
     """Turns of other sessions, and writes without a turn, do not wait."""
-    stage = Stage("a")
-    async with world.open(script=stage) as hf:
-        session = await hf.given("s")
-        first = asyncio.create_task(session.send(user("a")))
-        await asked(hf, "a")
+    async with busy(world) as (hf, session, first, stage):
         others = [asyncio.create_task(session.send(user(text))) for text in "bc"]
         assert (await hf.session("other").send(user("x")))["choices"][0]["message"]["content"] == "re: x"
         assert not any(one.done() for one in (first, *others))
@@ -53,15 +71,10 @@ async def test_turns_wait_for_each_other(world: World) -> None:
 
 @through(*DOORS)
 async def test_a_refused_turn_writes_nothing(world: World) -> None:
-    stage = Stage("a")
-    async with world.open(script=stage) as hf:
-        session = await hf.given("s")
-        first = asyncio.create_task(session.send(user("a")))
-        await asked(hf, "a")
+    async with busy(world) as (_, session, first, stage):
         for refusing in (session.send(user("b"), session_queue="reject"), session.turn("b", session_queue="reject")):
-            with refused("session_busy") as caught:
+            with refused("session_busy"):
                 await refusing
-            assert caught.value.code == "session_busy"
         stage.open()
         await first
         assert texts(await session.messages()) == ["a", "re: a"]
@@ -70,11 +83,7 @@ async def test_a_refused_turn_writes_nothing(world: World) -> None:
 @through(*DOORS)
 async def test_a_turn_waits_no_longer_than_its_timeout(world: World) -> None:
     """So do calls that change the log in another way. An append does not wait."""
-    stage = Stage("a")
-    async with world.open("gateway: {queue_timeout: 50ms}", script=stage) as hf:
-        session = await hf.given("s", user("0"))
-        first = asyncio.create_task(session.send(user("a")))
-        await asked(hf, "a")
+    async with busy(world, "gateway: {queue_timeout: 50ms}", user("0")) as (_, session, first, stage):
         for waiting in (session.send(user("b")), session.turn("b"), session.rewind(0), session.replace(0, "B")):
             with refused("session_busy"):
                 await waiting
@@ -104,11 +113,7 @@ async def test_a_turn_interrupts_the_one_before(world: World) -> None:
 
 @through("library", "connect", "rest")
 async def test_the_mode_is_a_setting_of_the_server(world: World) -> None:
-    stage = Stage("a")
-    async with world.open("gateway: {session_queue: reject}", script=stage) as hf:
-        session = await hf.given("s")
-        first = asyncio.create_task(session.send(user("a")))
-        await asked(hf, "a")
+    async with busy(world, "gateway: {session_queue: reject}") as (_, session, first, stage):
         with refused("session_busy"):
             await session.send(user("b"))
         stage.open()
@@ -128,11 +133,7 @@ async def test_a_failed_turn_lets_the_next_one_run(world: World) -> None:
 @through("library")
 async def test_a_cancelled_turn_lets_the_next_one_run(world: World) -> None:
     """One that only waits leaves the queue, and its message is not logged."""
-    stage = Stage("a")
-    async with world.open(script=stage) as hf:
-        session = await hf.given("s")
-        first = asyncio.create_task(session.send(user("a")))
-        await asked(hf, "a")
+    async with busy(world) as (_, session, first, _):
         waiting = asyncio.create_task(session.send(user("b")))
         await asyncio.sleep(0)
         for task in (waiting, first):
@@ -141,7 +142,6 @@ async def test_a_cancelled_turn_lets_the_next_one_run(world: World) -> None:
             assert task.cancelled()
         await session.send(user("c"))
         assert texts(await session.messages()) == ["a", "c", "re: c"]
-        stage.open()
 
 
 @through("library")
@@ -214,11 +214,7 @@ async def test_an_interrupted_block_is_told_and_keeps_what_was_added(world: Worl
 
 @through("library")
 async def test_a_cancelled_and_interrupted_turn_ends_as_cancelled(world: World) -> None:
-    stage = Stage("a", "c")
-    async with world.open(script=stage) as hf:
-        session = await hf.given("s")
-        running = asyncio.create_task(session.send(user("a")))
-        await asked(hf, "a")
+    async with busy(world, held="ac") as (hf, session, running, _):
         running.cancel()
         await session.send(user("b"), session_queue="interrupt")
         await asyncio.wait([running])
@@ -235,17 +231,12 @@ async def test_a_cancelled_and_interrupted_turn_ends_as_cancelled(world: World) 
         await asked(hf, "c")
         await session.send(user("d"), session_queue="interrupt")
         assert await other == 0
-        stage.open()
 
 
 @through("library")
 async def test_no_more_than_256_turns_wait(world: World) -> None:
-    stage = Stage("a")
-    async with world.open(script=stage) as hf:
-        session = await hf.given("s")
+    async with busy(world) as (_, session, first, stage):
         handle = await session.native()
-        first = asyncio.create_task(handle.send("a"))
-        await asked(hf, "a")
         waiting = [asyncio.create_task(handle.send(str(number))) for number in range(257)]
         done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         (one,) = done
