@@ -38,7 +38,7 @@ from tests.unit.strategies import (
     team_events,
     team_requests,
 )
-from tests.unit.test_context_rules import View, build_at_stops, build_with_summaries, calls_of, try_build
+from tests.unit.test_context_rules import View, build_with_summaries, calls_of, check_folding, try_build
 
 HALF = settings(max_examples=settings().max_examples // 2)
 
@@ -64,23 +64,11 @@ def test_rules_hold_for_every_agent(name: str, data: st.DataObject) -> None:
 def test_folding_in_pieces_gives_the_same_bytes(name: str, data: st.DataObject) -> None:
     """A view saved and carried on at any points ends in the bytes of one worked out at once, and so does its state."""
     request, history = data.draw(team_requests(name)), data.draw(team_events)
-    stops = data.draw(st.sets(st.integers(0, 60)))
     if data.draw(st.booleans()):
         history = [happens for happens in history if happens.kind != "retire"]
     buffered = data.draw(st.sampled_from([0, 0, 1, 5]))
-    request = msgspec.structs.replace(request, strategy=msgspec.structs.replace(request.strategy, history=buffered))
-    view = View(request)
-    log, _ = build_at_stops(view, history, stops)
-    assume(log.entries)
-    carried, once = try_build(view, log.entries), try_build(View(request), log.entries)
-    if isinstance(carried, BudgetTooSmall) or isinstance(once, BudgetTooSmall):
-        assert str(carried) == str(once)
-        return
-    event(f"carried on: {carried.state.frontier > 0}, buffered: {bool(buffered)}")
-    assert carried.messages == once.messages
-    assert carried.list_decisions() == once.list_decisions()
-    assert (carried.tokens, carried.total_tokens) == (once.tokens, once.total_tokens)
-    assert buffered or view.saved == encode_state(once.state)
+    strategy = msgspec.structs.replace(request.strategy, history=buffered)
+    check_folding(data, msgspec.structs.replace(request, strategy=strategy), history)
 
 
 @pytest.mark.parametrize("name", ["summary_buffer", "digest", "token_window", "salience"])
