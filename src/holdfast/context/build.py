@@ -59,21 +59,6 @@ def _count_system(count: Any, content: str) -> int:
     return tokens
 
 
-class Overhead(int):
-    """Number of tokens that a prompt takes in addition to the conversation and the recalled block, with the parts as attributes."""
-
-    system: int
-    tools: int
-    introduction: int
-
-    @classmethod
-    def from_parts(cls, base: int, *, system: int, tools: int, introduction: int) -> Overhead:
-        """Return an overhead of `base` tokens, which every prompt has, and the given parts."""
-        made = cls(base + system + tools + introduction)
-        made.system, made.tools, made.introduction = system, tools, introduction
-        return made
-
-
 class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The strategy, the budget and all other inputs of a working set, except the log."""
 
@@ -119,8 +104,12 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         system = tuple(filter(has_content, self.system))
         return system if self.introduction is None else (*system, self.introduction.message)
 
-    def count_overhead(self) -> Overhead:
-        """Count the tokens of system prompt, introduction, tool schemas and the start of the reply. The result is not cached."""
+    def count_overhead(self) -> int:
+        """Count the tokens of the prompt without the conversation and the recalled block. The result is not cached."""
+        return sum(self.count_overhead_parts())
+
+    def count_overhead_parts(self) -> tuple[int, int, int, int]:
+        """Count the tokens of the system prompt, the tool schemas, the introduction, and the start of the reply."""
         system = 0
         for message in self.system:
             content = message.content
@@ -130,7 +119,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
                 system += self.count.message(message)
         known = 0 if self.introduction is None else self.count.message(self.introduction.message)
         tools = self.count.tools(self.tools) if self.tools else 0
-        return Overhead.from_parts(PRIMING, system=system, tools=tools, introduction=known)
+        return system, tools, known, PRIMING
 
     def compute_limit(self, overhead: int) -> int:
         """Return the maximum tokens of the conversation, after `overhead` and the tokens reserved for the recalled block are subtracted.
@@ -192,7 +181,8 @@ class Draft(NamedTuple):
     fitted: FittedWindow
     view: FoldedView
     limit: int
-    overhead: Overhead
+    parts: tuple[int, int, int, int]
+    """The result of `Request.count_overhead_parts`."""
     reduced: bool = False
     """True if the recall reserve or the introduction had to be left out to make the working set fit."""
 
@@ -201,7 +191,7 @@ class Draft(NamedTuple):
         room = self.request.make_room(self.limit)
         if self.reduced or not self.view.step_early(room):
             return None
-        return _make_draft(self.request, self.view, self.limit, self.overhead)
+        return _make_draft(self.request, self.view, self.limit, self.parts)
 
     @property
     def needs_recall(self) -> bool:
@@ -219,7 +209,7 @@ class Draft(NamedTuple):
     def _divide_free_tokens(self) -> tuple[int, int, int]:
         """Return the tokens that the other items of the recalled block want, those that they get, and those that the session's own get."""
         recall, used = self.request.recall, self.fitted.tokens
-        left = self.request.input_budget - self.overhead
+        left = self.request.input_budget - sum(self.parts)
         wanted = recall.get_wanted_tokens(left)
         room = min(wanted, left - used) if recall.spare else wanted
         own = min(self.limit - used, left - used - room) if self.request.strategy.recall else 0
@@ -241,7 +231,7 @@ class Draft(NamedTuple):
         if placed is None and room < wanted and (recall.items or recall.block):
             recall = msgspec.structs.replace(recall, missed=(*recall.missed, NO_ROOM))
             request = msgspec.structs.replace(request, recall=recall)
-        built = WorkingSet(request, fitted, self.view, budget=self.limit, overhead=self.overhead, placed=placed)
+        built = WorkingSet(request, fitted, self.view, budget=self.limit, parts=self.parts, placed=placed)
         built.reduced = self.reduced
         return built
 
@@ -274,7 +264,7 @@ class WorkingSet:
         view: FoldedView,
         *,
         budget: int,
-        overhead: Overhead,
+        parts: tuple[int, int, int, int],
         placed: PlacedBlock | None = None,
     ) -> None:
         self.request, self.reduced = request, False
@@ -290,19 +280,19 @@ class WorkingSet:
         at = None if placed is None else len(leading) + placed.at
         if placed is not None:
             self.messages = (*self.messages[:at], placed.block.message, *self.messages[at:])
-        self.budget, self.overhead = budget, overhead
+        self.budget, self.overhead = budget, sum(parts)
         self.tokens = fitted.tokens
-        self.total_tokens = fitted.tokens + overhead + self.recalled_tokens
+        self.total_tokens = fitted.tokens + self.overhead + self.recalled_tokens
         self.prefix = view.prefix_tracker.advance(self.messages, at or 0)
-        self.record, self.texts = self._make_record(fitted, leading, -1 if at is None else at)
+        self.record, self.texts = self._make_record(fitted, leading, parts, -1 if at is None else at)
         self.broken = find_break(self.prefix, before, self.record)
         view.last = self.record
 
     def _make_record(
-        self, fitted: FittedWindow, leading: tuple[Message, ...], recalled_at: int
+        self, fitted: FittedWindow, leading: tuple[Message, ...], overhead: tuple[int, int, int, int], recalled_at: int
     ) -> tuple[PromptRecord, Mapping[int, PromptText]]:
         """Return the record of the prompt, which does not change when the view does, and the texts to which it refers."""
-        request, window, tracker, overhead = self.request, fitted.window, self.view.part_tracker, self.overhead
+        request, window, tracker = self.request, fitted.window, self.view.part_tracker
         front = tracker.list_leading(leading, request.introduction, request.unstored)
         listed, marks = tracker.list_conversation(
             window,
@@ -322,7 +312,7 @@ class WorkingSet:
             limit=self.budget,
             tokens=self.tokens,
             input_budget=request.input_budget,
-            overhead=(overhead.system, overhead.tools, overhead.introduction, PRIMING),
+            overhead=overhead,
             reserves=() if budget is None else budget.convert_reserves(),
             messages=len(self.messages),
             common=-1 if self.prefix.before is None else self.prefix.messages,
@@ -444,7 +434,7 @@ class WorkingSet:
         return {
             **shares,
             "input": self.request.input_budget,
-            "system_and_tools": int(self.overhead),
+            "system_and_tools": self.overhead,
             **({"recalled": reserve} if reserve else {}),
             "conversation": self.budget,
             "used": self.tokens,
@@ -531,8 +521,8 @@ def _draft_from_store(
     live: StoredCompaction | None,
     anchor: int | None,
 ) -> Draft:
-    overhead = request.count_overhead()
-    limit = request.compute_limit(overhead)
+    parts = request.count_overhead_parts()
+    limit = request.compute_limit(sum(parts))
     room = request.make_room(limit)
     if state is None and live is not None:
         view = make_summarized_view(
@@ -540,7 +530,7 @@ def _draft_from_store(
         )
     else:
         view = make_view(request.strategy, room, state, kept, entries)
-    return _make_draft(request, view, limit, overhead)
+    return _make_draft(request, view, limit, parts)
 
 
 def build_from_view(request: Request, view: FoldedView, *, reduced: bool = True) -> WorkingSet:
@@ -562,14 +552,14 @@ def draft_from_view(request: Request, view: FoldedView, *, reduced: bool = True)
     """Build a working set without its recalled block. The arguments and errors are those of `build_from_view`."""
 
     def make(one: Request) -> Draft:
-        overhead = one.count_overhead()
-        return _make_draft(one, view, one.compute_limit(overhead), overhead)
+        parts = one.count_overhead_parts()
+        return _make_draft(one, view, one.compute_limit(sum(parts)), parts)
 
     return _draft_first_fitting(request, make) if reduced else make(request)
 
 
-def _make_draft(request: Request, view: FoldedView, limit: int, overhead: Overhead) -> Draft:
-    return Draft(request, fit(view.make_window(request.make_room(limit)), request, limit), view, limit, overhead)
+def _make_draft(request: Request, view: FoldedView, limit: int, parts: tuple[int, int, int, int]) -> Draft:
+    return Draft(request, fit(view.make_window(request.make_room(limit)), request, limit), view, limit, parts)
 
 
 def _place_recalled(request: Request, fitted: FittedWindow, room: int, own: int) -> PlacedBlock | None:

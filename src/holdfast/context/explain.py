@@ -17,7 +17,7 @@ from holdfast.context.parts import Part, PromptRecord
 from holdfast.context.prefix_diff import Prefix
 from holdfast.context.settings import CLEARING, STRATEGIES
 from holdfast.context.strategies import Strategy
-from holdfast.domain.objects import Answer, Count, JsonObject
+from holdfast.domain.objects import Count, JsonObject
 
 DecisionKind = Literal["kept", "pinned", "anchored", "cut", "cleared", "compacted", "evicted", "refused"]
 Cause = Literal[
@@ -150,7 +150,7 @@ RECALLED_BYTES = 4096
 """Maximum number of bytes (UTF-8) of the ids of recalled items in a record."""
 
 
-class Overhead(Answer):
+class Overhead(msgspec.Struct, frozen=True, gc=False):
     """Tokens of the prompt that are not part of the conversation."""
 
     system: Count
@@ -168,7 +168,7 @@ class Overhead(Answer):
         return cls(*record.overhead[:3], record.recalled_tokens)
 
 
-class Recalled(Answer, kw_only=True):
+class Recalled(msgspec.Struct, frozen=True, kw_only=True):
     """Messages and memories that were recalled into this prompt. The recalled block is in the prompt only, not in the log."""
 
     ids: Sequence[str] | UnsetType = UNSET
@@ -193,7 +193,7 @@ class Recalled(Answer, kw_only=True):
         )
 
 
-class Build(Answer, kw_only=True):
+class Build(msgspec.Struct, frozen=True, kw_only=True):
     """Details about how a prompt was built."""
 
     strategy: JsonObject

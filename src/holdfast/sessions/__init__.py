@@ -10,9 +10,8 @@ transfer              export and import
 forks                 fork, and rewind to an earlier turn
 moves                 give a session another user, agent or id
 carry_over            carry an earlier session over into a new one
-context_preview       build a working set without calling a model
-preview_objects       the request for a preview, and its result
-next_prompt           build the prompt of a request without storing the request
+prompt_lookup         find a prompt: one that was sent, the next one, or one that other settings give
+contexts              a prompt in the format of a provider's API
 past_prompts          read prompts that were sent
 interruption          keep only the part of a reply that was heard
 speech                let an agent speak outside of turns
