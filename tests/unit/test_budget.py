@@ -52,57 +52,35 @@ def test_a_learned_window_overrides_the_table_but_not_the_configuration(
 
 
 WINDOWS = {
-    (4_096, 4_096): (
-        "deepseek-llm gpt-3.5-turbo-0301 gpt-3.5-turbo-0613 gpt-3.5-turbo-instruct llama-2-7b-chat llama2:7b"
-    ),
+    (4_096, 4_096): "deepseek-llm gpt-3.5-turbo-0301 gpt-3.5-turbo-0613 gpt-3.5-turbo-instruct llama2:7b",
     (8_192, 8_192): "gemma gemma2 gpt-4 gpt-4-0613 llama-3 llama3 llama3:8b meta-llama/Meta-Llama-3-8B-Instruct",
     (16_384, 4_096): "deepseek-coder",
     (16_384, 16_384): "codellama",
     (16_385, 4_096): "gpt-3.5-turbo gpt-35-turbo",
     (32_760, 2_048): "gemini-1.0",
-    (32_768, 8_192): (
-        "Qwen/Qwen2.5-7B-Instruct codestral-22b codestral-2405 gemma-3-1b gemma3:1b gpt-4-32k mistral "
-        "mistral-large-2402 mistral-medium-2312 mistral-small-2402 mistral-small-2409 mistral:7b mixtral "
-        "open-mistral-7b open-mixtral-8x7b qwen qwen-max qwen2 qwen2.5:7b"
-    ),
+    (32_768, 8_192): "Qwen/Qwen2.5-7B-Instruct codestral-2405 gemma3:1b gpt-4-32k mistral mistral:7b qwen2.5:7b",
     (32_768, 32_768): "qwen3 qwen3-32b qwen3:8b",
     (40_000, 40_000): "magistral-small",
     (65_536, 8_192): "mixtral-8x22b open-mixtral-8x22b",
     (100_000, 4_096): "claude-2 claude-instant",
-    (128_000, 4_096): "gpt-4-0125 gpt-4-1106 gpt-4-turbo gpt-4-turbo-2024-04-09 gpt-4-vision gpt-4o-2024-05-13 offline",
-    (128_000, 8_192): (
-        "codestral deepseek-chat deepseek-coder-v2 devstral-small ministral-8b mistral-large mistral-large-latest "
-        "mistral-medium mistral-nemo mistral-small open-mistral-nemo pixtral-12b"
-    ),
-    (128_000, 16_384): (
-        "chatgpt-4o gpt-4.5 gpt-4o gpt-4o-mini-2024-07-18 gpt-5-chat gpt-5-chat-latest gpt-5.1-chat gpt-5.2-chat gpt-9"
-    ),
+    (128_000, 4_096): "gpt-4-0125 gpt-4-1106 gpt-4-turbo gpt-4-turbo-2024-04-09 gpt-4o-2024-05-13 offline",
+    (128_000, 8_192): "codestral deepseek-chat deepseek-coder-v2 devstral-small ministral-8b mistral-large",
+    (128_000, 16_384): "chatgpt-4o gpt-4.5 gpt-4o gpt-4o-mini-2024-07-18 gpt-5-chat gpt-5.1-chat gpt-9",
     (128_000, 32_768): "deepseek-r1 deepseek-reasoner deepseek/deepseek-r1:free o1-preview",
     (128_000, 65_536): "o1-mini",
     (131_072, 8_192): "gemma-3 gemma3 qwen-plus qwen-turbo",
     (131_072, 32_768): "qwq",
-    (131_072, 131_072): (
-        "gpt-oss llama-3.1-8b llama3-1 llama3-2 llama3-3 llama3.1:8b meta-llama/Llama-3.3-70B-Instruct "
-        "meta.llama3-1-8b-instruct-v1:0"
-    ),
+    (131_072, 131_072): "gpt-oss llama3.1:8b meta-llama/Llama-3.3-70B-Instruct meta.llama3-1-8b-instruct-v1:0",
     (200_000, 4_096): "claude-2-1 claude-3-haiku-20240307 claude-3-opus-20240229",
     (200_000, 8_192): "claude-3-5 claude-3-5-sonnet-latest us.anthropic.claude-3-5-sonnet-20241022-v2:0",
     (200_000, 32_000): "claude-opus-4 claude-opus-4-20250514",
-    (200_000, 64_000): (
-        "anthropic/claude-sonnet-4.5 claude-3-7 claude-haiku-4 claude-opus-4-5 claude-sonnet-4 "
-        "claude-sonnet-4-5-20250929"
-    ),
+    (200_000, 64_000): "anthropic/claude-sonnet-4.5 claude-3-7 claude-haiku-4 claude-opus-4-5 claude-sonnet-4",
     (200_000, 100_000): "o1 o3 o3-mini o4",
-    (262_144, 32_768): (
-        "qwen3-235b-a22b-instruct-2507 qwen3-235b-a22b-thinking-2507 qwen3-30b-a3b-instruct-2507 "
-        "qwen3-4b-instruct-2507 qwen3-max qwen3-next"
-    ),
+    (262_144, 32_768): "qwen3-235b-a22b-instruct-2507 qwen3-235b-a22b-thinking-2507 qwen3-30b-a3b-instruct-2507",
     (262_144, 65_536): "qwen3-coder",
     (400_000, 128_000, 272_000): "gpt-5 gpt-5-mini gpt-5.2 gpt-5.4-mini gpt-5.4-nano",
     (1_000_000, 8_192): "llama-4 llama4 qwen-long",
-    (1_000_000, 128_000): (
-        "claude-fable-5 claude-opus-4-6 claude-opus-4-7 claude-opus-4-8 claude-opus-5 claude-sonnet-4-6 claude-sonnet-5"
-    ),
+    (1_000_000, 128_000): "claude-fable-5 claude-opus-4-6 claude-opus-4-7 claude-opus-4-8 claude-opus-5",
     (1_047_576, 32_768): "gpt-4.1 gpt-4.1-nano",
     (1_048_576, 8_192): "gemini-2.0-flash",
     (1_048_576, 65_536): "gemini-2.5 gemini-3 gemini-3.1-pro models/gemini-2.5-flash",
