@@ -82,20 +82,17 @@ class ExplainedSession:
             EntryNotFound: the session has no message `seq`.
             BudgetTooSmall: no valid prompt fits.
         """
-        engine, ref, own = self._engine, self.ref, self.responder
+        engine, ref = self._engine, self.ref
         session = await engine.store.get(ref)
         if turn is not None:
-            check_whole(turn, "turn")
-        if turn is not None and turn >= session.turns:
-            known = f"the last one is {session.turns - 1}" if session.turns else "it has none yet"
-            raise InvalidRequest(f"the session has no turn {turn}: {known}", param="turn")
-        responder = engine.roster.with_request(own, strategy, budget)
+            check_turn(session, turn)
+        responder = engine.roster.with_request(self.responder, strategy, budget)
         entries, earlier = await find_entries(engine, ref, seq=seq, text=text, before=before, limit=limit)
-        dialect, is_own = responder.llm.dialect, responder is own
+        dialect, is_own = responder.llm.dialect, responder is self.responder
         look = PromptRequest(responder=responder, dialect=dialect, at_turn=turn, use_recorded=is_own, compare=True)
         found = await find_prompt(engine, ref, look)
         explainer = _Explainer(engine, session, found)
-        messages = [await explainer.explain(entry, text) for entry in entries]
+        messages = tuple([await explainer.explain(entry, text) for entry in entries])
         record = found.prompt.record
         return Explanation(
             session_id=ref.id,
@@ -110,10 +107,18 @@ class ExplainedSession:
             recalled=record.recalled,
             overhead=Overhead.from_record(record),
             decisions=() if entries or text is not None else tuple(list_decisions(record)),
-            messages=tuple(messages),
+            messages=messages,
             before=earlier,
             has_more=earlier is not None,
         )
+
+
+def check_turn(session: Session, turn: int) -> None:
+    """Raise `InvalidRequest` if a session has no such turn."""
+    check_whole(turn, "turn")
+    if turn >= session.turns:
+        known = f"the last one is {session.turns - 1}" if session.turns else "it has none yet"
+        raise InvalidRequest(f"the session has no turn {turn}: {known}", param="turn")
 
 
 # -- finding messages ------------------------------------------------------------

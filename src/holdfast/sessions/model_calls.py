@@ -98,16 +98,21 @@ def parse_call_id(text: str, param: str = "call_id") -> tuple[int, int | None]:
     return int(found[1]), None if found[2] is None else int(found[2])
 
 
-def choose_call(of_turn: Sequence[NumberedCall], ref: SessionRef, turn_id: int, number: int | None) -> NumberedCall:
-    """Return one of the calls of a turn; if `number` is None, the last one.
+async def find_call(
+    store: Store, ref: SessionRef, text: str, param: str = "call_id"
+) -> tuple[Sequence[NumberedCall], NumberedCall]:
+    """Return all calls of a turn, and the call that `text` means: the last one if it names only the turn.
 
     Raises:
+        InvalidRequest: the text has another form than those of `parse_call_id`.
         CallNotFound: the turn has no such call.
     """
+    turn_id, number = parse_call_id(text, param)
+    of_turn = await read_turn(store, ref, turn_id)
     at = len(of_turn) - 1 if number is None else number
     if not 0 <= at < len(of_turn):
         raise CallNotFound(ref.id, turn_id, number)
-    return of_turn[at]
+    return of_turn, of_turn[at]
 
 
 def locate_call(of_turn: Sequence[NumberedCall], call: ModelCall) -> CallId | None:

@@ -30,7 +30,7 @@ from holdfast.sessions.model_calls import (
     CallPage,
     CallSummary,
     NumberedCall,
-    choose_call,
+    find_call,
     find_sender,
     list_calls,
     locate_call,
@@ -135,7 +135,7 @@ class PromptedSession(ExplainedSession):
         if after is not None:
             turn_id, number = parse_call_id(after, "after")
             if number is None:
-                number = choose_call(await read_turn(store, self.ref, turn_id), self.ref, turn_id, None).id.number
+                number = (await find_call(store, self.ref, after, "after"))[1].id.number
             last = CallId(turn_id, number)
         return await list_calls(self._engine, session, limit=limit, after=last, descending=descending)
 
@@ -175,9 +175,7 @@ class PromptedSession(ExplainedSession):
         one: NumberedCall | None = None
         of_turn: Sequence[NumberedCall] = ()
         if call_id != NEXT:
-            turn_id, number = parse_call_id(call_id)
-            of_turn = await read_turn(engine.store, ref, turn_id)
-            one = choose_call(of_turn, ref, turn_id, number)
+            of_turn, one = await find_call(engine.store, ref, call_id)
         sender, is_other = await self._find_sender(session, one)
         responder = engine.roster.with_request(sender, strategy, budget)
         found = await self._find_prompt(session, responder, one, is_custom=is_other or responder is not sender)
