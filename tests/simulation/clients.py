@@ -228,7 +228,11 @@ class Client:
         self.world.begun.add(self._session)
         is_common = key is not None and read_text(new[0]) == GREETING[0]  # others may have gone on from its cut reply
         exact = self.kind.exact and self._session not in self.world.loose and not is_common
-        return Ask(self.name, self.person, seen, exact, results, key, self.kind.devices > 1, self.unheard)
+        forks = self.kind.api == "responses" and not (
+            key or (self._retries and self.kind.identified)
+        )  # if its answer is lost
+        is_shared = self.kind.devices > 1 or forks
+        return Ask(self.name, self.person, seen, exact, results, key, is_shared, self.unheard)
 
     def _make_body(self, base: Sequence[Row], new: Sequence[Row]) -> Row:
         kind, sent = self.kind, [*base, *new]
@@ -330,7 +334,10 @@ class Client:
             return None
         world.note(f"{self.name} < {_describe(self.kind.api, answer)}")
         if answer.status != 200 or refused:
-            is_gone = answer.status == 409 and key is not None and b"turn_gone" in answer.body and self.kind.devices > 1
+            may_share = self.kind.devices > 1 or (
+                self.view and read_text(self.view[0]) == GREETING[0]
+            )  # may go on in its session
+            is_gone = answer.status == 409 and key is not None and b"turn_gone" in answer.body and may_share
             fails = answer.status >= 500 and world.misfortunes > troubles
             allowed = fails or (answer.status == 422 if refused else is_gone)
             world.demand(allowed, f"status: {self.name} is answered {answer.status}: {answer.body!r}")

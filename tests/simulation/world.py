@@ -76,7 +76,7 @@ class Ask:
         exact: True if the prompt may have nothing else.
         results: results of tools that the prompt must have.
         key: its explicit key.
-        is_shared: True if another client writes to its session.
+        is_shared: True if another client writes to its session, or if it gets a fork when its answer was lost.
         unheard: replies that its client may have received in part, or not at all. The model adds to them.
         told: the text that an attempt was answered with in full.
     """
