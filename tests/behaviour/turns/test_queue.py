@@ -70,9 +70,11 @@ async def test_turns_wait_for_each_other(world: World) -> None:
 
 
 @through(*DOORS)
-async def test_a_refused_turn_writes_nothing(world: World) -> None:
-    async with busy(world) as (_, session, first, stage):
-        for refusing in (session.send(user("b"), session_queue="reject"), session.turn("b", session_queue="reject")):
+@pytest.mark.parametrize("asks", [True, False], ids=["asked for", "a setting of the server"])
+async def test_a_refused_turn_writes_nothing(world: World, asks: bool) -> None:
+    mode: dict[str, Any] = {"session_queue": "reject"} if asks else {}
+    async with busy(world, "" if asks else "gateway: {session_queue: reject}") as (_, session, first, stage):
+        for refusing in (session.send(user("b"), **mode), session.turn("b", **mode)):
             with refused("session_busy"):
                 await refusing
         stage.open()
@@ -109,15 +111,6 @@ async def test_a_turn_interrupts_the_one_before(world: World) -> None:
                 await one
         assert texts(await session.messages()) == ["a", "b", "c", "re: c"]
         stage.open()
-
-
-@through("library", "connect", "rest")
-async def test_the_mode_is_a_setting_of_the_server(world: World) -> None:
-    async with busy(world, "gateway: {session_queue: reject}") as (_, session, first, stage):
-        with refused("session_busy"):
-            await session.send(user("b"))
-        stage.open()
-        await first
 
 
 @through(*DOORS)
