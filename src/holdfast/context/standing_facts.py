@@ -268,7 +268,7 @@ REPETITION_COUNT: Final = 4
 _WORD_OR_NUMBER: Final = re.compile(r"\d[\d.,:]*|[^\W\d_]+")
 POWER: Final = 0.6
 """Candidates are ranked by the probability that they are worth keeping, divided by their tokens raised to this power."""
-LINE_TOKENS, LEAST_LINE = 3, 8
+LINE_TOKENS, LEAST_LINE = 3, 5
 """`LINE_TOKENS` is the number of tokens of a line in addition to its statement. `LEAST_LINE` is the number of tokens of the shortest
 line."""
 EARLIER: Final = " (earlier: {text})"

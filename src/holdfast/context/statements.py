@@ -296,7 +296,7 @@ others:
 - `question`: it is a question. `asking word`: its first word is one that asks.
 - `only`: it is the only sentence of the message. `first`: it is the first of several sentences.
 - `names`: for each word with a capital letter. `digits`: for each number in digits. At most three of them are counted.
-- `few`: it has at most two words that say something by themselves.
+- `few`: it has at most one word that says something by itself.
 - `pasted`: it does not mention the speaker. Multiplied by the logarithm of the message's length, because long texts are pasted.
 
 `pointing` counts at the beginning only, as in "That's what I need": what it points to is gone from the prompt. `now` is for what matters
@@ -310,10 +310,12 @@ PLAIN: Final = frozenset({"standing", "duty", "preference", "name", "health"})
 SHORT: Final = PLAIN - {"duty"}
 """Categories of cues of plain statements that may be short. "I must stop" says nothing."""
 UNCERTAIN: Final = frozenset({"hedge", "passing", "now", "reaction"})
+SHORT_SENTENCE: Final = 40
+"""Characters of a sentence whose language is not sure: `en` is a word of French and of Spanish."""
 PASTED_LENGTH: Final = 600
 """Characters of a message. In longer ones, a text that does not mention the speaker is probably pasted."""
 PLAIN_LENGTH: Final = 12
-"""A plain statement, such as "Always answer briefly", has a cue of a category in `PLAIN`, none in `UNCERTAIN`, and asks nothing. It is rated as if it had
+"""A plain statement, such as "Always answer briefly", forbids something or has a cue of a category in `PLAIN`, none in `UNCERTAIN`, and asks nothing. It is rated as if it had
 at least this many words, and is not rated lower for being the first or only sentence of its message.
 
 The labelled conversations have hardly any statements of three or four words, so the learned weights would drop nearly all of these."""
@@ -344,6 +346,10 @@ _BROKEN_OFF: Final = re.compile(
 _LEAD: Final = re.compile(
     r"(?:(?:and|but|so|plus|also|oh|well|yes|no|okay|ok|alright|und|aber|et|mais|y|pero|e|mas)\b,?\s+)*", _I
 )
+_FORBIDS: Final = re.compile(
+    r"(?:please |bitte |por favor )?(?:do(?:n['’]t|nt| not)|avoid|keine?n?|ne|não|evita|别|不要|请不要)\b", _I
+)
+"""Matches the beginning of a sentence that forbids something."""
 _NAME: Final = re.compile(r"(?<=[^.!?:*\s]\s)[*\"'(]{0,3}[A-ZÀ-Þ][a-zß-ÿ]+")
 """Matches a word with a capital letter that does not begin the sentence."""
 _DIGITS: Final = re.compile(r"\d[\d.,:]*")
@@ -470,10 +476,12 @@ def _rate_form(sentence: str, otherwise: str) -> _Rated | None:
     Cached, because the digest rates the same sentences.
     """
     language, counts = _find_cues(sentence, otherwise)
+    if counts.get("standing"):
+        counts = {**counts, "now": 0}  # from now on
     words, cues = _WORD.findall(sentence), load_cues(language)
     length = len(sentence) / DENSE_WORD if language in DENSE_LANGUAGES else len(words)
-    asks = ASKED.search(sentence) is not None
-    is_plain = not asks and _has_cue(counts, PLAIN) and not _has_cue(counts, UNCERTAIN)
+    asks, forbids = ASKED.search(sentence) is not None, _FORBIDS.match(sentence) is not None
+    is_plain = not asks and (_has_cue(counts, PLAIN) or forbids) and not _has_cue(counts, UNCERTAIN)
     least = LEAST_WORDS - 1 if is_plain else LEAST_WORDS
     if length < least or sentence[0] in _GOES_ON or len(_CODE.findall(sentence)) * 4 > length:
         return None
@@ -487,7 +495,7 @@ def _rate_form(sentence: str, otherwise: str) -> _Rated | None:
         "asking word": bool(words) and cues["question"].fullmatch(words[0]) is not None,
         "names": 0 if language == "german" else min(3, len(_NAME.findall(sentence))),
         "digits": min(3, len(_DIGITS.findall(sentence))),
-        "few": len(extract_terms(sentence).counts) <= LEAST_CONTENT and not _has_cue(counts, SHORT),
+        "few": len(extract_terms(sentence).counts) < LEAST_CONTENT and not (forbids or _has_cue(counts, SHORT)),
         "pointing": cues["pointing"].match(_LEAD.sub("", sentence, count=1)) is not None,
     }
     corrections = counts.get("correction", 0)
@@ -501,15 +509,17 @@ def _rate_form(sentence: str, otherwise: str) -> _Rated | None:
 
 
 def _find_cues(sentence: str, otherwise: str) -> tuple[str, Mapping[str, int]]:
-    """Return the language of a sentence and its cues. If no stop word shows the language, the cues of plain statements do."""
-    language = detect_language(sentence, "")
-    if language:
-        return language, count_cues(sentence, language)
-    usual = count_cues(sentence, otherwise)
-    if _has_cue(usual, PLAIN):
-        return otherwise, usual
-    found = ((one, count_cues(sentence, one)) for one in _SPACED_LANGUAGES if one != otherwise)
-    return next(((one, counts) for one, counts in found if _has_cue(counts, PLAIN)), (otherwise, usual))
+    """Return the language of a sentence and its cues.
+
+    If no stop word shows the language, or few, because the sentence is short, the cues of plain statements do.
+    """
+    detected = detect_language(sentence, "")
+    language = detected or otherwise
+    usual = count_cues(sentence, language)
+    if _has_cue(usual, PLAIN) or (detected and len(sentence) > SHORT_SENTENCE):
+        return language, usual
+    found = ((one, count_cues(sentence, one)) for one in _SPACED_LANGUAGES if one != language)
+    return next(((one, counts) for one, counts in found if _has_cue(counts, PLAIN)), (language, usual))
 
 
 def _has_cue(counts: Mapping[str, int], categories: Iterable[str]) -> bool:

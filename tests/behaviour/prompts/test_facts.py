@@ -14,6 +14,7 @@ FILLER = (
 )
 NUTS = "I must not eat nuts, so please keep them out of every recipe."
 OAK = "I prefer oak to pine in every room."
+CALLS = [f"I must never be called before {at} in the morning, please." for at in range(16)]
 CALLER = through("library", "connect", "rest")
 
 
@@ -56,10 +57,9 @@ async def test_facts_are_listed_pinned_dropped_and_reset(world: World) -> None:
 @CALLER
 async def test_a_change_of_a_fact_changes_the_next_prompt(world: World) -> None:
     """A pinned fact comes before all others if there is not enough space."""
-    others = [f"I must never be called before {at} in the morning, please." for at in range(3, 11)] * 2
     door = "The attic has a blue door."
     async with world.open(CONFIG) as hf:
-        session = await hf.given("s", *conversation(NUTS, door, *others))
+        session = await hf.given("s", *conversation(NUTS, door, *CALLS))
         assert NUTS in str((await session.context())["messages"])
         assert door not in await block(session, budget=800)
         await session.change_fact("4.1", "pin")
@@ -84,6 +84,21 @@ async def test_a_correction_takes_the_place_of_what_it_corrects(world: World) ->
         await session.change_fact(facts[new]["id"], "drop")
         assert (await by_text(session))[old]["corrected_by"] is None, "what was dropped corrects nothing that is pinned"
         assert f"- {old}\n" in await block(session)
+
+
+@through("library")
+async def test_plain_instructions_are_facts_and_parts_of_sentences_are_not(world: World) -> None:
+    plain = [
+        "From now on, reply in German.",
+        "Don't use abbreviations.",
+        "Réponds toujours en mètres.",
+        "My name is Ines.",
+    ]
+    parts = ["Instead of platforms such as", "The one that I want is called:"]
+    async with world.open(CONFIG) as hf:
+        said = await block(await hf.given("s", *conversation(*parts, *plain, plain[0])))
+        assert [one for one in plain if said.count(one) != 1] == []
+        assert [one for one in parts if one in said] == []
 
 
 @CALLER
