@@ -12,7 +12,7 @@ from tests.edges.inspector_demo import serve_demo
 NORWAY: Final = "/inspect/sessions/norway"
 SHOTS: Final = {
     "prompt": (f"{NORWAY}/prompt?user_id=ada", "exactly as it was sent"),
-    "forgotten": (f"{NORWAY}/forgotten?user_id=ada&q=parking+code", "This message is not in the prompt."),
+    "forgotten": (f"{NORWAY}/forgotten?user_id=ada&q=parking+code", "The prompt has a part of this message."),
     "session": (f"{NORWAY}?user_id=ada", "Strandgata"),
     "state": (f"{NORWAY}/state?user_id=ada", "itinerary.md"),
     "artifacts": (f"{NORWAY}/artifacts/itinerary.md?user_id=ada", "itinerary.md"),
