@@ -28,8 +28,7 @@ from holdfast.limits import PAGE
 from holdfast.overlays.session_cache import read_view
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.log import Append, SavedView
-from holdfast.turns.prompt import build_instruction, draft_from, introduce_memories, make_request
-from holdfast.turns.session_recall import recall_session
+from holdfast.turns.prompt import add_recall, draft_from, prepare_request
 from holdfast.turns.turn import TurnRequest
 
 WINDOW: Final = 2_000_000
@@ -133,18 +132,9 @@ class PromptSession(Generic[_T]):
         entries, tail = continue_log(view.session.tail, await make_entries([message], [{}], timestamp=engine.clock()))
         session = msgspec.structs.replace(view.session, tail=tail)
         view = msgspec.structs.replace(view, session=session, entries=(*view.entries, *entries))
-        request = make_request(
-            TurnRequest(ref=self.ref, responder=responder, incoming=(message,)),
-            session,
-            await build_instruction(engine, session, responder),
-            marker=MARKER,
-            learned=await engine.learning.get(responder.llm),
-            introduction=await introduce_memories(engine, session, responder),
-        )
-        draft = await run_cpu(draft_from, request, view)
-        draft, found = await recall_session(engine, session, draft)
-        built = draft.finish(found.items, found.missed)
-        return self._read(built)
+        asked = TurnRequest(ref=self.ref, responder=responder, incoming=(message,))
+        request = await prepare_request(engine, session, asked)
+        return self._read(await add_recall(engine, session, await run_cpu(draft_from, request, view)))
 
     async def _write(self, messages: Sequence[Message], own: Sequence[Mapping[str, Any]]) -> int:
         """Write messages and saved states, and return the position of the first message.
