@@ -84,12 +84,12 @@ async def read_last_prompt(hf: Holdfast, session: Session, entries: Sequence[Ent
 
     marked = entries[-PROMPT_LOG:]
     log: dict[str, Any] = {"log_after": marked[0].seq - 1, "log_limit": PROMPT_LOG} if marked else {}
-    calls = await hf.store.calls(session.ref, limit=1)
-    for name in (*(str(call.turn_id) for call in calls), "next"):
-        try:
-            view = await read_prompt(hf.handle(session), name, **log)
-        except HoldfastError:  # the configuration does not have the session's agent
-            return None
+    try:
+        handle = hf.handle(session)
+    except HoldfastError:  # the configuration does not have the session's agent
+        return None
+    for name in (*(str(call.turn_id) for call in await hf.store.calls(session.ref, limit=1)), "next"):
+        view = await read_prompt(handle, name, **log)
         if view is not None and view.total_tokens:  # a record of a call without usage does not know the size
             return view
     return None

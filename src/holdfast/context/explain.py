@@ -115,7 +115,7 @@ class Run(msgspec.Struct, frozen=True, gc=False, rename={"first": "from", "last"
 
     @property
     def state(self) -> Literal["whole", "part", "no"]:
-        """How much of the entries the prompt contains. A compaction counts as a part, although it may leave out some of them."""
+        """The share of the entries in the prompt. A compaction counts as a part, although it may leave out some of them."""
         if self.decision in ("kept", "pinned", "anchored"):
             return "whole"
         return "part" if self.decision in ("cut", "cleared", "compacted") else "no"

@@ -335,7 +335,7 @@ def decode_candidates(saved: bytes) -> Candidates:
 
 
 class StatementPool:
-    """The candidates for the block, ranked. Immutable after creation.
+    """The candidates for the block, ranked. Immutable after creation, except for `features`, which a block adds when it is written.
 
     Args:
         statements: the candidates. If there are too many, those that are least worth their tokens are left out.

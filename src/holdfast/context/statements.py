@@ -299,8 +299,8 @@ others:
 - `few`: it has at most one word that says something by itself.
 - `pasted`: it does not mention the speaker. Multiplied by the logarithm of the message's length, because long texts are pasted.
 
-`pointing` counts at the beginning only, as in "That's what I need": what it points to is gone from the prompt. `now` is for what matters
-only at the moment, `reaction` for approval or complaint about a reply. `health` and `passing` were set by hand.
+`pointing` counts at the beginning only ("That's what I need"): what it points to is gone. `now` is for what matters only at the moment,
+`reaction` for approval or complaint about a reply. `health` and `passing` were set by hand, the others by hand between two regressions.
 """
 LEAST_CONTENT: Final = 2
 """A sentence with a courtesy is kept only if it has at least this many other words that say something by themselves."""
@@ -315,8 +315,8 @@ SHORT_SENTENCE: Final = 40
 PASTED_LENGTH: Final = 600
 """Characters of a message. In longer ones, a text that does not mention the speaker is probably pasted."""
 PLAIN_LENGTH: Final = 12
-"""A plain statement, such as "Always answer briefly", forbids something or has a cue of a category in `PLAIN`, none in `UNCERTAIN`, and asks nothing. It is rated as if it had
-at least this many words, and is not rated lower for being the first or only sentence of its message.
+"""A plain statement, such as "Always answer briefly", forbids something or has a cue of a category in `PLAIN`, none in `UNCERTAIN`, and asks
+nothing. It is rated as if it had at least this many words, and is not rated lower for being the first or only sentence of its message.
 
 The labelled conversations have hardly any statements of three or four words, so the learned weights would drop nearly all of these."""
 STATEMENT_BYTES: Final = 250

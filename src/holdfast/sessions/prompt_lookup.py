@@ -162,14 +162,14 @@ async def _build_next(engine: Engine, session: Session, look: PromptRequest) -> 
         await engine.life.record_use(session)
     if look.save and not engine.is_busy(ref):
         async with engine.lock_between_turns(ref):  # turns use and change the same cached view
-            built = await _build_saved(engine, await engine.store.get(ref), responder, request)
+            built = await _build_and_save(engine, await engine.store.get(ref), responder, request)
     else:
         fresh = look.compare and can_rebuild(session)
         built = await _build_current(engine, session, responder, request, before, fresh=fresh)
     return FoundPrompt(built.show(), built, responder, before)
 
 
-async def _build_saved(engine: Engine, session: Session, responder: Responder, request: Request) -> WorkingSet:
+async def _build_and_save(engine: Engine, session: Session, responder: Responder, request: Request) -> WorkingSet:
     """Build the working set that continues from the previous one, and save the view as a turn does."""
     key = responder.view_key
     found = await build_from_cache(engine, session, request, key)

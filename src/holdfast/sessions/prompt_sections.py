@@ -204,7 +204,7 @@ def compare_prompts(
         limit: maximum number of changes to return.
     """
     earlier = divide_prompt(before, count).messages
-    old, new = dict(_iter_keyed(earlier)), dict(_iter_keyed(messages))
+    old, new = dict(_iter_keys(earlier)), dict(_iter_keys(messages))
     changes = [
         _describe_change("changed" if key in old else "added", messages, at)
         for key, at in new.items()
@@ -224,7 +224,7 @@ def compare_prompts(
     )
 
 
-def _iter_keyed(messages: Sequence[PromptMessage]) -> Iterator[tuple[tuple[str, int, int], int]]:
+def _iter_keys(messages: Sequence[PromptMessage]) -> Iterator[tuple[tuple[str, int, int], int]]:
     """Yield a key that identifies the origin of each message, with the message's index."""
     seen = Counter[tuple[str, int]]()
     for at, one in enumerate(messages):
